@@ -35,7 +35,7 @@ from innet.switch.ports import open_port
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import UDP_PORT, Flag, Kind, Operation
-from innet.wire.records import Records, blank, packet_bytes
+from innet.wire.records import Records, blank, packet_bytes, set_field
 
 SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254", UDP_PORT)
 TERM = 1
@@ -178,7 +178,8 @@ def contributions(own: Address, job: Assignment, lanes: int) -> Records:
     """
     prefix = encapsulation(own, SERVICE, packet_bytes(lanes))
     records = blank(job.slot_range.slots, lanes, Kind.CONTRIBUTION, prefix)
-    records["operation"], records["job"], records["term"] = Operation.SUM, job.job, TERM
+    set_field(records, "operation", Operation.SUM)
+    records["job"], records["term"] = job.job, TERM
     records["slot"] = job.slot_range.first_slot + np.arange(job.slot_range.slots)
     records["flags"] = Flag.CARRIED | Flag.WANTED if lanes else 0
     return records

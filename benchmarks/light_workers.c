@@ -154,11 +154,11 @@ static void take_answers(struct swarm *swarm, struct member *member, const uint8
     for (int64_t i = 0; i < count; i++, header += format->bytes) {
         if (half_at(header + AT_JOB) != window->job || half_at(header + AT_TERM) != window->term)
             continue;
-        if (header[AT_KIND] == KIND_PENDING) {
+        if (upper_nibble(header + AT_KIND) == KIND_PENDING) {
             swarm->pending++;
             note_pending(member, header, now);
         }
-        swarm->stale += header[AT_KIND] == KIND_STALE;
+        swarm->stale += upper_nibble(header + AT_KIND) == KIND_STALE;
     }
 }
 

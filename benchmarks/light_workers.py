@@ -35,7 +35,7 @@ from innet.host.window import Window
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 from innet.wire.layout import Flag, Kind, Operation
-from innet.wire.records import blank
+from innet.wire.records import blank, set_field
 
 _TURNS_S = 0.05
 _SLOWEST_PROBE = _SLOWEST_REMINDER = 1.0  # seconds; many workers share the processors
@@ -137,10 +137,11 @@ class LightWorker(Member):
         full = blank(term.slots, self.lanes, Kind.CONTRIBUTION, link.encapsulation)
         bare = blank(term.slots, 0, Kind.CONTRIBUTION, link.bare_encapsulation)
         for each in (full, bare):
-            each["job"], each["term"], each["operation"] = self.job, term.term, Operation.SUM
+            each["job"], each["term"] = self.job, term.term
+            set_field(each, "operation", Operation.SUM)
         window = Window(term.slots)
         window.start(chunks)
-        identity, answers = (self.job, term.term, term.first_slot), np.zeros(term.slots, np.uint32)
+        identity, answers = (self.job, term.term, term.first_slot), np.zeros(term.slots, np.uint64)
         rounds = CompiledRounds(library, link, window, identity, Packets(full, bare), answers)
         return rounds, window, link.native.network
 

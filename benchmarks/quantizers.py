@@ -84,7 +84,7 @@ class Room:
         self._barrier.wait()
         inspect(lanes[0])
         counts = np.full(len(chunks), self._workers, np.uint16)
-        members = np.full(len(chunks), (1 << self._workers) - 1, np.uint32)
+        members = np.full(len(chunks), (1 << self._workers) - 1, np.uint64)
         return Reduction(lanes.astype(np.int32), ored, counts, members)
 
 

@@ -52,7 +52,7 @@ def trained(
         for learning, over in product(ALGORITHMS, overs):
             before, lighthouse = wiring.total().dropped, next(lighthouses)
             for number, each in enumerate(replicas):
-                each.prepare(Training(number, over, lighthouse, digits, steps, learning))
+                each.prepare(Training(number, over, lighthouse, digits, steps, learning=learning))
             for each in replicas:
                 each.until("ready")
             for each in replicas:

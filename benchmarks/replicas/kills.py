@@ -17,6 +17,7 @@ from benchmarks.replicas.start import Replica, digits_file, replica
 
 SURVIVORS = 2
 _STEPS_AFTER = 6
+_ENDLESS = 1_000_000  # steps: nobody gets there
 _LONGEST_DELAY = 0.15  # seconds: several steps
 
 
@@ -76,8 +77,7 @@ class Crew:
     def killed(self, over: str, seed: int) -> Round:
         """Train over ``innet`` or ``Gloo``, and kill all others at random moments."""
         when = moments(seed, len(self._others))
-        steps = when[-1].step + _STEPS_AFTER
-        with self._ready(over, [steps] * len(when)) as victims:
+        with self._ready(over, [_ENDLESS] * len(when), _ENDLESS, _STEPS_AFTER) as victims:
             killed_at = []
             for victim, moment in zip(victims, when, strict=True):
                 victim.until("committed" if moment.step else "begun", moment.step)
@@ -85,6 +85,7 @@ class Crew:
                 killed_at.append(time.monotonic())
                 victim.kill()
             trained = self._trained()
+        steps = self._survivors[0].all("committed")[-1]["step"]
         kills = [self._effects(at, len(when) - number) for number, at in enumerate(killed_at)]
         return Round(kills, [each["digest"] for each in trained], steps)
 
@@ -97,17 +98,21 @@ class Crew:
 
     @contextlib.contextmanager
     def _ready(
-        self, over: str, steps: Sequence[int], survivors_steps: int = 0
+        self, over: str, steps: Sequence[int], survivors_steps: int, small: int = 0
     ) -> Iterator[list[Replica]]:
-        """Let all replicas begin a training. Yield those that do not survive."""
+        """Let all replicas begin a training. Yield those that do not survive.
+
+        The survivors make `survivors_steps`, or with `small` that many steps alone. How long a step
+        takes has no part in the latter, so every kill has steps after it.
+        """
         with contextlib.ExitStack() as stack:
             others = [stack.enter_context(replica(each)) for each in self._others]
             lighthouse = next(self._lighthouses)
             digits = stack.enter_context(digits_file())
             everybody = [*self._survivors, *others]
-            ends = [survivors_steps or steps[0]] * SURVIVORS + list(steps)
+            ends = [survivors_steps] * SURVIVORS + list(steps)
             for number, (each, end) in enumerate(zip(everybody, ends, strict=True)):
-                each.prepare(Training(number, over, lighthouse, digits, end))
+                each.prepare(Training(number, over, lighthouse, digits, end, small, SURVIVORS))
             for each in everybody:
                 each.until("ready")
             for each in everybody:

@@ -50,14 +50,21 @@ def train(training: Training) -> None:
     )
     store = TCPStore(LOCAL, 0, is_master=True, wait_for_workers=False)
 
+    # A replica that has missed a step gets it with the others' state, so all end at the same step.
+    end = training.steps
+
     def load(state: dict[str, Any]) -> None:
+        nonlocal end
+        end = state["end"] if training.small else end
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
 
     manager = torchft.Manager(
         pg=group,
         load_state_dict=load,
-        state_dict=lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()},
+        state_dict=lambda: {
+            "model": model.state_dict(), "optimizer": optimizer.state_dict(), "end": end
+        },
         min_replica_size=1, use_async_quorum=False, init_sync=False, timeout=timeout,
         quorum_timeout=timedelta(milliseconds=JOIN_WITHIN_MS),
         rank=0, world_size=1, store_addr=LOCAL, store_port=store.port, hostname=LOCAL,
@@ -72,11 +79,17 @@ def train(training: Training) -> None:
     sys.stdin.readline()
     say("begun")
     with stepping(learning, manager, model, optimizer) as step:
-        while (before := manager.current_step()) < training.steps:
+        while (before := manager.current_step()) < end:
             for done in range(learning.sync_every):
                 step(partial(draw, done))
+            committed = manager.current_step() > before
+            if committed and training.small:
+                few = manager.num_participants() <= training.small_size
+                end = (
+                    min(end, manager.current_step() - 1 + training.small) if few else training.steps
+                )
             say(
-                "committed" if manager.current_step() > before else "discarded",
+                "committed" if committed else "discarded",
                 step=manager.current_step(), participants=manager.num_participants(),
                 error=repr(group.errored() or ""),
             )  # fmt: skip

@@ -25,7 +25,8 @@ class Learning:
 class Training:
     """A replica's part in a training over ``innet`` or ``Gloo``, until the Manager's step `steps`.
 
-    `digits` is a file with images and labels. `timeout_s` bounds the waits for other replicas.
+    `digits` is a file with images and labels. `timeout_s` bounds the waits for other replicas. With
+    `small` it ends earlier, after as many steps in a row with at most `small_size` participants.
     """
 
     replica: int
@@ -33,6 +34,8 @@ class Training:
     lighthouse: str
     digits: str
     steps: int
+    small: int = 0
+    small_size: int = 0
     learning: Learning = Learning()
     timeout_s: float = 20.0
     seed: int = 1

@@ -80,6 +80,8 @@ class JobSpec(_Strict):
     slots: Annotated[int, Field(ge=0)] = 0
     quorum: Annotated[int, Field(ge=0)] = 0
     min_workers: Annotated[int, Field(ge=0)] = 0
+    min_slots: Annotated[int, Field(ge=0)] = 0
+    priority: Annotated[int, Field(ge=0)] = 0
     queue: bool = False
     lease: Annotated[int, Field(ge=0)] = 0
 

@@ -94,7 +94,13 @@ def _job_differences(spec: JobSpec, found: pb.Job) -> Iterator[tuple[str, object
         ("workers", found.workers, spec.workers),
         ("quorum", found.quorum, spec.quorum or spec.workers),
         # A job that waits for slots has none yet.
-        ("slots", found.slots, spec.slots if spec.slots and found.slots else found.slots),
+        (
+            "slots",
+            found.asked_slots,
+            spec.slots if spec.slots and found.slots else found.asked_slots,
+        ),
+        ("min_slots", found.min_slots, spec.min_slots or found.asked_slots),
+        ("priority", found.priority, spec.priority),
     )
     return ((field, present, wanted) for field, present, wanted in pairs if present != wanted)
 
@@ -198,6 +204,7 @@ def _create(name: str, spec: JobSpec) -> Step:
     request = pb.CreateJobRequest(
         name=name, switch=spec.switch, workers=spec.workers, slots=spec.slots,
         quorum=spec.quorum, min_workers=spec.min_workers, queue=spec.queue, lease_s=spec.lease,
+        min_slots=spec.min_slots, priority=spec.priority,
     )  # fmt: skip
     line = f"+ job {name} on {spec.switch}: {spec.workers} workers, token in {spec.token_file}"
     return Step(line, lambda stub: _create_with_token(stub, request, spec.token_file))

@@ -16,7 +16,7 @@ from innet.controller.handlers.worker_events import WorkerEvents
 from innet.controller.jobs.job import Job
 from innet.controller.jobs.records import JobRecord, SwitchRecord
 from innet.controller.jobs.trees import Fabric
-from innet.controller.state.inventory import drained, uplinks
+from innet.controller.state.inventory import contributors, drained, uplinks
 from innet.controller.state.registry import Policy, Registry
 from innet.controller.state.store import Store
 from innet.errors import UsageError
@@ -69,7 +69,9 @@ class Controller:
         registry, now = self._registry, self._registry.clock()
         for record in records:
             spec = record.spec
-            fabric = Fabric.of(spec.switches, uplinks(registry.switches))
+            fabric = Fabric.of(
+                spec.switches, uplinks(registry.switches), contributors(registry.switches)
+            )
             job = Job.restored(record, registry.invitation(spec.switch), fabric, now)
             if record.slot_range:
                 for allocator in registry.allocators(spec.switches):
@@ -78,5 +80,5 @@ class Controller:
             registry.members.restore(job)
             registry.remember(record)
             # The switches may have been drained after this term of the job began.
-            registry.commit(job, job.drain(drained(registry.switches), now))
+            registry.commit(job, job.reports.drain(drained(registry.switches), now))
         registry.members.await_return(now)  # from now on their silence counts

@@ -124,6 +124,16 @@ def _of_jobs(jobs: list[pb.Job]) -> Iterator[Metric]:
     slots = GaugeMetricFamily(
         "innet_controller_job_slots", "Slots that a job has; 0 while it waits.", labels=("job",)
     )
+    borrowed = GaugeMetricFamily(
+        "innet_controller_job_borrowed_slots",
+        "Slots that a job has besides its own.",
+        labels=("job",),
+    )
+    lent = GaugeMetricFamily(
+        "innet_controller_job_lent_slots",
+        "Slots that a job has asked for, and lends to others at present.",
+        labels=("job",),
+    )
     for job in jobs:
         for path, name in PATHS.items():
             paths.add_metric([job.name, name], job.path == path)
@@ -133,7 +143,9 @@ def _of_jobs(jobs: list[pb.Job]) -> Iterator[Metric]:
         workers.add_metric([job.name, "missing"], job.workers - known)
         wanted.add_metric([job.name], job.quorum)
         slots.add_metric([job.name], job.slots)
-    yield from (paths, workers, wanted, slots)
+        borrowed.add_metric([job.name], max(0, job.slots - job.min_slots))
+        lent.add_metric([job.name], job.asked_slots - job.slots if job.slots else 0)
+    yield from (paths, workers, wanted, slots, borrowed, lent)
 
 
 def _contributions(jobs: list[pb.Job]) -> Metric:

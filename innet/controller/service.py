@@ -16,7 +16,7 @@ from innet.controller.state import messages
 from innet.controller.state.streams import Stream
 from innet.controller.stream_limit import OpenStreams
 from innet.errors import InnetError, NotAuthorized
-from innet.machine.tcp import Connection
+from innet.machine.tcp import TcpConnection
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import roles, tls
@@ -108,7 +108,7 @@ class ControllerService(rpc.ControllerServicer):
         self, requests: AsyncIterator[pb.WorkerMessage], context: Any
     ) -> AsyncIterator[pb.JoinEvent]:
         """Make the caller a worker while the stream is open."""
-        stream = Stream(Connection.of_peer(context.peer()), _certificate(context))
+        stream = Stream(TcpConnection.of_peer(context.peer()), _certificate(context))
         listener = asyncio.create_task(self._listen(requests, stream))
         try:
             self._streams.open(stream, context.peer().rpartition(":")[0])

@@ -23,8 +23,9 @@ from pydantic import (
 
 from innet.documents import bounded_yaml, schema
 from innet.documents.bounded_yaml import quoted
+from innet.wire.layout import MOST_CONTRIBUTORS
 
-MAX_CONTRIBUTIONS = 32
+MAX_CONTRIBUTIONS = MOST_CONTRIBUTORS
 """The most hosts and switches whose contributions one switch can sum: the bits of its bitmap."""
 
 CONTROLLER = "ctl"

@@ -20,6 +20,7 @@ from innet.errors import (
     NeighbourLost,
     UsageError,
 )
+from innet.host.activity import Activity
 from innet.host.agreement import ALL_REDUCE, Collective
 from innet.host.calls import CallQueue
 from innet.host.collectives import Collectives
@@ -38,7 +39,7 @@ from innet.host.tensors import (
     summed_by_switch,
     written,
 )
-from innet.host.transport import Traffic
+from innet.host.traffic import Traffic
 from innet.host.waker import Waker
 from innet.host.worker_log import WorkerLog
 from innet.machine.forks import Owner
@@ -108,6 +109,7 @@ class Agent(Collectives):
         self._closed = False
         self._owner = Owner(self)
         self._until_closed = contextlib.ExitStack()
+        self._activity = self._reported_activity()
         membership.send_heartbeats(self.progress)
         # A daemon thread, so that a failing script can end. _leave_jobs ends it then.
         self._thread = threading.Thread(target=self._calls.run, name="innet-agent", daemon=True)
@@ -275,13 +277,23 @@ class Agent(Collectives):
     def __exit__(self, _: object, problem: BaseException | None, __: object) -> None:
         self.close(abandon=problem is not None, problem=problem)
 
+    def _reported_activity(self) -> contextlib.AbstractContextManager[object]:
+        """Return the context of all calls, which reports them if the job lends slots."""
+        if not self.info.lends:
+            return contextlib.nullcontext()
+        activity = Activity(self._membership.report_activity)
+        self._until_closed.callback(activity.close)
+        return activity
+
     def _serve(self, call: TensorCall | _Work) -> None:
         try:
-            self._begin_session()
-            if isinstance(call, _Work):
-                call.future.set_result(call.does(self._exchanges, self._reducer))
-            else:
-                call.future.set_result(call.reduced(self._exchanges, self._reducer))
+            with self._activity:
+                self._begin_session()
+                if isinstance(call, _Work):
+                    result = call.does(self._exchanges, self._reducer)
+                else:
+                    result = call.reduced(self._exchanges, self._reducer)
+            call.future.set_result(result)
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
             self._note(problem)
             call.future.set_exception(problem)

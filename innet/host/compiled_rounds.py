@@ -66,7 +66,7 @@ class CompiledRounds:
         self._worker = structs.Worker(
             *map(ctypes.addressof, (
                 self._window, self._native.buffers.inbox, self._outbox, self._vectors)),
-            at(answers, np.uint32, slots), at(finished, np.int64, slots),
+            at(answers, np.uint64, slots), at(finished, np.int64, slots),
         )  # fmt: skip
         self._results: list[object] = []
 
@@ -98,7 +98,7 @@ class CompiledRounds:
             count, first, result.first, lanes, own, at(own_flags, np.uint16, count),
             at(result.lanes, np.int32, len(result.lanes) * lanes),
             at(result.flags, np.uint16, count),
-            at(result.counts, np.uint16, count), at(result.members, np.uint32, count),
+            at(result.counts, np.uint16, count), at(result.members, np.uint64, count),
             scaling, None if order is None else at(order, np.int32, count),
         )  # fmt: skip
         self._results = [chunks, own_flags, result, order]

@@ -41,7 +41,8 @@ class Contributors:
         """Yield the ranks that are missing by each different answer. `slots` count from 0."""
         if not slots.size:
             return
-        answers = np.stack([slots // self._size, np.asarray(bitmaps, np.int64)])
+        pieces = (slots // self._size).astype(np.uint64)
+        answers = np.stack([pieces, np.asarray(bitmaps, np.uint64)])
         for piece, bitmap in np.unique(answers, axis=1).T.tolist():
             yield self._missing(piece, bitmap)
 

@@ -16,7 +16,7 @@ class TermOver(Exception):
 
 
 class CurrentTerm:
-    """A worker's present term, and the transport's view of the job (:class:`transport.JobView`).
+    """A worker's present term, and the transport's view of the job (:class:`stall.MembershipView`).
 
     `term` is None before the first. A term is spoilt if nothing more can be summed in it.
     """

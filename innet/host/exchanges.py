@@ -7,19 +7,15 @@ caller only waits longer.
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from innet.errors import (
-    AllReduceError,
-    LeftBehind,
-    LinkFailed,
-)
+from innet.errors import AllReduceError, LeftBehind
 from innet.host import shared_exchange
 from innet.host.current_term import CurrentTerm
 from innet.host.fallback import Fallback
 from innet.host.fallback_path import FallbackPath
+from innet.host.first_error import FirstError
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
@@ -29,7 +25,8 @@ from innet.host.portions import Portions
 from innet.host.private_paths import PrivatePaths
 from innet.host.quantizers.scaling import Scaling
 from innet.host.stopwatch import Stopwatch
-from innet.host.transport import SwitchTransport, Traffic
+from innet.host.traffic import Traffic
+from innet.host.transport import SwitchTransport
 from innet.host.wait_limits import WaitLimits
 from innet.host.waker import Waker, monotonic
 from innet.rpc import innet_pb2 as pb
@@ -71,7 +68,7 @@ class Exchanges:
         self._owes_result = False
         self._chunks = 0  # of the exchange under way
         self._begun = 0.0  # when it began
-        self._failure: AllReduceError | None = None
+        self._first_error = FirstError()
 
     @property
     def traffic(self) -> Traffic:
@@ -91,7 +88,7 @@ class Exchanges:
     @property
     def failure(self) -> AllReduceError | None:
         """Return the error that every later exchange raises, or None while there is none."""
-        return self._failure
+        return self._first_error.error
 
     def all_reduce(
         self,
@@ -150,9 +147,8 @@ class Exchanges:
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "torch.Tensor":
         """Return the sum or mean of a tensor over the fallback, on any path. No exchange is counted."""
-        if self._failure:
-            raise self._failure
-        with self._giving_up():
+        self._first_error.check()
+        with self._first_error.noting():
             return self._fallback.combine(tensor, self._follow_meanwhile, mean=mean)
 
     def attend(self) -> None:
@@ -160,8 +156,8 @@ class Exchanges:
 
         If that fails, the next exchange raises the error.
         """
-        if not self._failure:
-            with contextlib.suppress(AllReduceError), self._giving_up():
+        if not self._first_error.error:
+            with contextlib.suppress(AllReduceError), self._first_error.noting():
                 self._follow()
 
     def stop(self) -> None:
@@ -178,14 +174,7 @@ class Exchanges:
         The other workers go on with exchanges that this one has skipped. Its next exchange would
         meet a different one of theirs.
         """
-        if self._failure:
-            return
-        if isinstance(problem, AllReduceError):
-            self._failure = problem
-        else:
-            self._failure = AllReduceError(
-                f"an all-reduce was broken off ({problem!r}): join the job again"
-            )
+        self._first_error.note(problem)
 
     def fill(self, progress: pb.Progress) -> None:
         """Fill in the progress of the exchange under way. Safe from any thread."""
@@ -268,11 +257,10 @@ class Exchanges:
 
     def _finish(self, attempt: Attempt, chunks: int) -> Reduction:
         """Attempt an exchange in one term after the other, and keep its result."""
-        if self._failure:
-            raise self._failure
+        self._first_error.check()
         self._begun, self._chunks = monotonic(), chunks
         try:
-            with self._giving_up():
+            with self._first_error.noting():
                 while True:
                     term = self._await_term()
                     with self._current.spoilt_if_over():
@@ -295,22 +283,3 @@ class Exchanges:
         self._limits.check_membership()
         self._limits.check_departures(self._info.workers)
         self._follow()
-
-    # When to give up.
-
-    @contextlib.contextmanager
-    def _giving_up(self) -> Iterator[None]:
-        """Refuse all later exchanges once this one has failed."""
-        try:
-            yield
-        except AllReduceError as failure:
-            self._failure = failure
-            raise
-        except OSError as problem:
-            self._failure = LinkFailed(
-                f"the link to the switch failed ({problem}): join the job again"
-            )
-            raise self._failure from problem
-        except BaseException:
-            self._failure = AllReduceError("an all-reduce was broken off: join the job again")
-            raise

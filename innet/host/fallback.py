@@ -99,7 +99,7 @@ class GlooFallback:
                 lanes,
                 ored.astype(np.uint16),
                 np.full(len(lanes), self.workers, np.uint16),
-                np.zeros(len(lanes), np.uint32),
+                np.zeros(len(lanes), np.uint64),
             )
 
         return self._exchanges.submit(work)

@@ -117,8 +117,8 @@ int64_t innet_others(const struct window *window, const struct inbox *inbox)
         const struct format *format = inbox->formats[length];
         const uint8_t *header = inbox->buffers[length] + format->front;
         for (int64_t i = 0; i < inbox->packets[length]; i++, header += format->bytes) {
-            others += is_ours(window, header)
-                      && (header[AT_KIND] == KIND_PENDING || header[AT_KIND] == KIND_STALE);
+            uint8_t kind = upper_nibble(header + AT_KIND);
+            others += is_ours(window, header) && (kind == KIND_PENDING || kind == KIND_STALE);
         }
     }
     return others;
@@ -145,7 +145,7 @@ static void take_from(struct window *window, const struct format *format, struct
     const uint8_t *header = packets + format->front;
     for (int64_t i = 0; i < count; i++, header += format->bytes) {
         int64_t slot = half_at(header + AT_SLOT) - window->first_slot;
-        if (header[AT_KIND] != KIND_RESULT || !is_ours(window, header) || slot < 0
+        if (upper_nibble(header + AT_KIND) != KIND_RESULT || !is_ours(window, header) || slot < 0
             || slot >= window->slots || !window->attempts[slot]
             || window->sequence[slot] != word_at(header + AT_SEQUENCE)) {
             continue;
@@ -168,12 +168,11 @@ static void take_from(struct window *window, const struct format *format, struct
             taken->newest = sent_at;
         taken->lost += window->suspect[slot] && !late;
         taken->marked += is_marked(format, header);
-        if (header[AT_COUNT]) /* or else it is of all workers, as it says already */
-            vectors->counts[chunk] = header[AT_COUNT];
+        vectors->counts[chunk] = half_at(header + AT_COUNT);
         if (wanted)
             take_lanes(format, vectors, chunk, header);
         vectors->flags[chunk] = flags & (uint16_t)~TRANSPORT_FLAGS;
-        vectors->members[chunk] = word_at(header + AT_WORKERS);
+        vectors->members[chunk] = word_pair_at(header + AT_WORKERS);
         taken->positions[taken->finished++] = position;
         window->sequence[slot]++;
         window->chunk[slot] += window->slots;

@@ -56,7 +56,7 @@ struct vectors {
     uint32_t *sums;
     uint16_t *flags;
     uint16_t *counts;
-    uint32_t *members;
+    uint64_t *members;
     struct scaling *scaling; /* or NULL */
     const int32_t *order;    /* the chunk that goes at each position, or NULL if they go in order */
 };

@@ -12,7 +12,7 @@ Integers = npt.NDArray[np.int32]
 Wide = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.uint16]
-Bitmaps = npt.NDArray[np.uint32]
+Bitmaps = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Reduction:
             rows,
             np.zeros(chunks, np.uint16),
             np.zeros(chunks, np.uint16),
-            np.zeros(chunks, np.uint32),
+            np.zeros(chunks, np.uint64),
             first,
         )
 
@@ -61,7 +61,7 @@ class Reduction:
         `ranks` broadcasts against the chunks. If all `workers` of the job are in, so is every rank.
         Only a job of one switch sums without some, and there every rank has a bit.
         """
-        bits = np.minimum(ranks, MOST_CONTRIBUTORS - 1).astype(np.uint32)
+        bits = np.minimum(ranks, MOST_CONTRIBUTORS - 1).astype(np.uint64)
         found: npt.NDArray[np.bool_] = (self.counts == workers) | (self.members >> bits & 1 == 1)
         return found
 

@@ -12,7 +12,8 @@ from innet.rpc import innet_pb2 as pb
 class WorkerInfo:
     """A worker's rank and its job, as the controller gave them; valid until the worker leaves.
 
-    With fewer than `min_workers` workers there are no results. `job` is the job's id in packets.
+    With fewer than `min_workers` workers there are no results. `job` is the job's id in packets. In a
+    job that `lends` slots, workers report when they communicate.
     """
 
     job: int
@@ -21,6 +22,7 @@ class WorkerInfo:
     min_workers: int
     lanes: int
     job_name: str = ""
+    lends: bool = False
 
 
 class Path(enum.IntEnum):

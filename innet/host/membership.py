@@ -83,6 +83,7 @@ class Membership:
         self._answers: queue.SimpleQueue[pb.JoinEvent | Exception] = queue.SimpleQueue()
         self._admitted = False
         self._trouble: pb.Trouble | None = None
+        self._activity: pb.Activity | None = None
         self._lease = self._pace = 0.0
         self._leaving = threading.Event()
         self._stream = self._open(min(timeout, CONNECT_WITHIN))
@@ -132,6 +133,11 @@ class Membership:
         self._send(pb.WorkerMessage(trouble=self._trouble))
         self._say_hello()  # in case the worker is now attached to another port
 
+    def report_activity(self, busy: bool) -> None:
+        """Tell the controller whether this worker communicates."""
+        self._activity = pb.Activity(busy=busy)
+        self._send(pb.WorkerMessage(activity=self._activity))
+
     def close(self, problem: BaseException | None = None) -> None:
         """Leave the job. The controller and the other workers learn of the `problem`, if there is one."""
         if problem and not self._leaving.is_set():
@@ -158,6 +164,7 @@ class Membership:
                 min_workers=admission.min_workers,
                 lanes=admission.lanes,
                 job_name=self._request.job,
+                lends=admission.lends,
             )
         raise ControllerError(
             f"no hello packet has reached the controller in {self._timeout:.0f} s: "
@@ -229,6 +236,8 @@ class Membership:
                 self._stream.close()
             if self._trouble:  # the controller ignores it if it is of an older term
                 self._send(pb.WorkerMessage(trouble=self._trouble))
+            if self._activity:
+                self._send(pb.WorkerMessage(activity=self._activity))
             return True
         return False
 

@@ -27,7 +27,7 @@ class MissingWorkers:
 
     def begin_term(self, term: Term) -> None:
         """Forget the slots of the term before."""
-        self.answers = np.zeros(term.slots, np.uint32)
+        self.answers = np.zeros(term.slots, np.uint64)
         self._contributors = Contributors(term, self._info.workers)
 
     def begin_exchange(self) -> None:
@@ -67,8 +67,8 @@ class MissingWorkers:
         if seconds > timeouts.workers:
             ranks: Iterable[int] = self.known or range(self._info.workers)
             raise WorkersMissing(
-                f"no contribution from workers {sorted(ranks)} for {seconds:.0f} s: "
-                "are they stuck, or do they call all-reduce less often?"
+                f"no contribution from workers {sorted(ranks)} for {seconds:.0f} s, the "
+                "timeout of this call: are they stuck, or do they call all-reduce less often?"
             )
 
     @property

@@ -69,8 +69,7 @@ class NodeExchanges(Exchanges):
         inspect: Inspect = anything,
     ) -> Reduction:
         """Do the same as :meth:`Exchanges.all_reduce`, over all workers of the group."""
-        if self._failure:
-            raise self._failure
+        self._first_error.check()
         result = Reduction.empty(*chunks.shape)
 
         def reduce_piece(rows: range) -> None:
@@ -95,8 +94,7 @@ class NodeExchanges(Exchanges):
         The ranks of a node put their flags together, so that the node sends and receives what any of
         them does.
         """
-        if self._failure:
-            raise self._failure
+        self._first_error.check()
         count = len(flags)
         result = Reduction.into(rows, count, portions.received.start)
         wanted = flags | portions.flags
@@ -121,7 +119,7 @@ class NodeExchanges(Exchanges):
         """See :meth:`Exchanges.attend`. The node's other workers are told of an end."""
         super().attend()
         if ended := self._controller.ended:
-            self._node.fail(self._failure or JobEnded(ended))
+            self._node.fail(self.failure or JobEnded(ended))
 
     def close(self) -> None:
         """Leave the node. Its other workers notice that."""
@@ -137,7 +135,7 @@ class NodeExchanges(Exchanges):
         result.counts[:] = self._group.workers
         count = len(result.flags)
         try:
-            with self._giving_up():
+            with self._first_error.noting():
                 for first in range(0, count, self._table.rows):
                     reduce_piece(range(first, min(first + self._table.rows, count)))
         except BaseException as problem:

@@ -18,7 +18,7 @@ from innet.host.rounds import RoundLimits, RoundOutcome
 from innet.host.window import Indices, Window
 from innet.wire.batch import load_lanes, store_lanes
 from innet.wire.layout import TRANSPORT_FLAGS, VERSION, Flag, Kind
-from innet.wire.records import Records, marked
+from innet.wire.records import Records, get_field, marked
 
 
 class NumpyRounds:
@@ -143,15 +143,13 @@ class NumpyRounds:
         else:
             result.lanes[rows] = 0
         result.flags[chunks] = records["flags"][positions] & ~np.uint16(TRANSPORT_FLAGS)
-        counts = records["count"][positions]
-        few = counts != 0  # the others are of all workers, as they say already
-        result.counts[chunks[few]] = counts[few]
+        result.counts[chunks] = records["count"][positions]
         result.members[chunks] = records["workers"][positions]
 
     def ours(self, batch: Records, kind: Kind) -> Indices:
         """Return the positions in a batch of the replies of a kind, of this job and term."""
         return np.flatnonzero(
-            (batch["kind"] == kind)
+            (get_field(batch, "kind") == kind)
             & (batch["version"] == VERSION)
             & (batch["job"] == self._info.job)
             & (batch["term"] == self._term.number)

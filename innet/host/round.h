@@ -33,7 +33,7 @@ struct worker {
     struct inbox *inbox;
     const struct outbox *outbox;
     struct vectors *vectors;
-    uint32_t *answers; /* for each slot: the bitmap in its chunk's last PENDING, or 0 */
+    uint64_t *answers; /* for each slot: the bitmap in its chunk's last PENDING, or 0 */
     int64_t *finished; /* room for a chunk of each slot */
 };
 

@@ -12,16 +12,18 @@ import numpy as np
 from innet.host.integers import Flags, Integers, Reduction
 
 _SMALLEST = np.iinfo(np.int32).min
+_MEMBERS = 2  # the integers of a bitmap
 
 
 def with_result(result: Reduction) -> tuple[Integers, Flags]:
     """Return the contribution of a worker that has the result."""
     chunks, lanes = result.lanes.shape
-    members = np.zeros((_further_chunks(chunks, lanes), lanes), np.int32)
-    members.reshape(-1)[:chunks] = result.members.view(np.int32)
-    members.reshape(-1)[chunks : 2 * chunks] = result.counts
-    flags = np.concatenate([result.flags, np.zeros(len(members), np.uint16)])
-    return np.concatenate([result.lanes, members]), flags
+    further = np.zeros((_further_chunks(chunks, lanes), lanes), np.int32)
+    members, counts = _parts(further, chunks)
+    members[:] = result.members.view(np.int32)
+    counts[:] = result.counts
+    flags = np.concatenate([result.flags, np.zeros(len(further), np.uint16)])
+    return np.concatenate([result.lanes, further]), flags
 
 
 def without_result(chunks: int, lanes: int) -> tuple[Integers, Flags]:
@@ -32,12 +34,12 @@ def without_result(chunks: int, lanes: int) -> tuple[Integers, Flags]:
 
 def result_in(shared: Reduction, chunks: int) -> Reduction:
     """Return the result that other workers have shared."""
-    members = shared.lanes[chunks:].reshape(-1)
+    members, counts = _parts(shared.lanes[chunks:], chunks)
     return Reduction(
         shared.lanes[:chunks],
         shared.flags[:chunks],
-        members[chunks : 2 * chunks].astype(np.uint16),
-        members[:chunks].view(np.uint32),
+        counts.astype(np.uint16),
+        members.copy().view(np.uint64),
     )
 
 
@@ -65,4 +67,11 @@ def has_result(contribution: Integers) -> bool:
 
 def _further_chunks(chunks: int, lanes: int) -> int:
     """Return the number of further chunks that carry the members and counts of `chunks` chunks."""
-    return -(-2 * chunks // lanes)
+    return -(-(_MEMBERS + 1) * chunks // lanes)
+
+
+def _parts(further: Integers, chunks: int) -> tuple[Integers, Integers]:
+    """Return the places of members and counts in further chunks."""
+    flat = further.reshape(-1)
+    behind = _MEMBERS * chunks
+    return flat[:behind], flat[behind : behind + chunks]

@@ -3,9 +3,7 @@
 An I/O round handles the packets (:mod:`innet.host.rounds`). This module draws the conclusions.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,20 +14,19 @@ from innet.host.congestion import CongestionWindow
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
-from innet.host.missing import MissingWorkers
 from innet.host.numpy_rounds import NumpyRounds
 from innet.host.packets import Packets
 from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling, integers_of
 from innet.host.rounds import IoRounds, RoundLimits, RoundOutcome
-from innet.host.silence import SwitchSilence
-from innet.host.stopwatch import Lateness
+from innet.host.stall import MembershipView, StallDetector
 from innet.host.timer import ProbeTimer, RetransmissionTimer
+from innet.host.traffic import Traffic
 from innet.host.window import Window
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind, Operation
-from innet.wire.records import Records, blank
+from innet.wire.records import Records, blank, set_field
 
 # In units of the smoothed round trip:
 _REORDERING = 1.0  # a chunk may overtake another that was sent so much earlier; in C as well
@@ -46,61 +43,6 @@ _QUEUED = 0.004  # seconds
 _LEAST_QUEUED = 16  # packets
 
 
-class JobView(Protocol):
-    """The interface to a worker's membership for an exchange under way."""
-
-    def check(self) -> None:
-        """Raise if something ends the exchange."""
-
-    def departed(self) -> Mapping[int, str]:
-        """Return the ranks that have left the job, with the reasons."""
-
-    def trouble(self, reason: str) -> None:
-        """Ask for another term: the switch does not answer."""
-
-    def in_touch(self) -> bool:
-        """Return whether the controller can be reached; only the controller knows another way to sum."""
-
-    def waits(self, seconds: float, ranks: Iterable[int]) -> None:
-        """Note how long the exchange has waited, and for which ranks as far as known."""
-
-
-@dataclass
-class Traffic:
-    """The packets and bytes sent and received so far; bytes are of whole frames without FCS.
-
-    `corrupted` packets were received and dropped. `chunks` are those with a result.
-    """
-
-    packets_sent: int = 0
-    packets_received: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    retransmissions: int = 0
-    chunks: int = 0
-    corrupted: int = 0
-
-    def count_sent(self, packets: int, frame_bytes: int) -> None:
-        """Count sent packets of `frame_bytes` each."""
-        self.packets_sent += packets
-        self.bytes_sent += packets * frame_bytes
-
-    def count_received(self, packets: int, frame_bytes: int) -> None:
-        """Count received packets of `frame_bytes` each."""
-        self.packets_received += packets
-        self.bytes_received += packets * frame_bytes
-
-    def fill(self, progress: pb.Progress) -> None:
-        """Fill in these counts, as heartbeats report them to the controller."""
-        progress.packets_sent = self.packets_sent
-        progress.packets_received = self.packets_received
-        progress.bytes_sent = self.bytes_sent
-        progress.bytes_received = self.bytes_received
-        progress.retransmissions = self.retransmissions
-        progress.chunks_done = self.chunks
-        progress.corrupted = self.corrupted
-
-
 class SwitchTransport:
     """All-reduce of int32 vectors by the aggregation program of one switch, in one term at a time.
 
@@ -112,25 +54,18 @@ class SwitchTransport:
         link: Link,
         info: WorkerInfo,
         clock: Callable[[], float],
-        job: JobView,
+        membership: MembershipView,
         timeouts: Timeouts,
     ) -> None:
         self._link = link
         self._info = info
         self._clock = clock
-        self._job = job
-        self._timeouts = timeouts
         self._timer = RetransmissionTimer()
         self._probes = ProbeTimer(self._timer)
-        self._missing = MissingWorkers(info)
-        self._silence = SwitchSilence()
-        self._progress_at = 0.0
-        self.result_at = float("-inf")  # when the last result came
-        self._lateness = Lateness()
-        self.traffic = Traffic()
+        self._stall = StallDetector(info, membership, timeouts, self._timer, self._probes)
+        self._silence, self._missing = self._stall.silence, self._stall.missing
         front = 0 if link.encapsulation else ENCAPSULATION_BYTES
-        self._frame_bytes = link.dtype.itemsize + front
-        self._bare_frame_bytes = link.bare_dtype.itemsize + front
+        self.traffic = Traffic(link.dtype.itemsize + front, link.bare_dtype.itemsize + front)
         self.begin(Term(0, Path.SWITCH))
 
     def begin(self, term: Term) -> None:
@@ -138,8 +73,7 @@ class SwitchTransport:
         self._term = term
         self._window = Window(term.slots)
         self._congestion = CongestionWindow(term.slots)
-        self._missing.begin_term(term)
-        self._silence.begin_term()
+        self._stall.begin_term(term)
         self._outgoing = Packets(
             self._blank(term, self._info.lanes, self._link.encapsulation),
             self._blank(term, 0, self._link.bare_encapsulation),
@@ -159,6 +93,11 @@ class SwitchTransport:
         packets = blank(term.slots, lanes, Kind.CONTRIBUTION, encapsulation)
         packets["job"], packets["term"] = self._info.job, term.number
         return packets
+
+    @property
+    def result_at(self) -> float:
+        """Return when the last result came."""
+        return self._stall.result_at
 
     @property
     def exhausted(self) -> bool:
@@ -182,7 +121,7 @@ class SwitchTransport:
         Without them, `inspect` is called with the first chunk's result, (lanes,), as soon as it has
         arrived; it may raise to give the exchange up.
 
-        Raises the errors of :meth:`JobView.check`, LeftBehind, SwitchUnreachable, WorkersMissing,
+        Raises the errors of :meth:`MembershipView.check`, LeftBehind, SwitchUnreachable, WorkersMissing,
         OSError; after that the term is spoilt.
         """
         whole = portions is None
@@ -218,10 +157,9 @@ class SwitchTransport:
 
     def _run(self, operation: Operation, inspect: Callable[[], None]) -> None:
         window, now = self._window, self._clock()
-        self._lateness.restart(now)
-        self._outgoing.full["operation"] = self._outgoing.bare["operation"] = operation
-        self._progress_at = now
-        self._missing.begin_exchange()
+        for packets in (self._outgoing.full, self._outgoing.bare):
+            set_field(packets, "operation", operation)
+        self._stall.begin_exchange(now)
         self._probes.restart(now)
         while window.remaining:
             if self._run_round():
@@ -246,23 +184,19 @@ class SwitchTransport:
             progress.chunk, progress.slot = chunk, self._term.first_slot + slot
             progress.sequence = sequence
             progress.missing.extend(sorted(self._missing.known))
-        progress.silent_s = self._silence.total(now)
+        self._stall.fill(progress, now)
 
     @property
     def _deadline(self) -> float:
         reminder = self._window.next_reminder(self._timer.timeout, _SLOWEST_REMINDER)
-        return min(self._probes.deadline, reminder, self._report_at)
-
-    @property
-    def _report_at(self) -> float:
-        return self._silence.report_at(self._probes.unanswered, self._timer.timeout)
+        return min(self._probes.deadline, reminder, self._stall.report_at)
 
     def _run_round(self) -> bool:
         """Run an I/O round. Return whether it has brought the first chunk's result."""
         usual = self._timer.smoothed or self._timer.timeout
         seconds = min(_GATHERING * self._timer.queueing, _MOST_GATHERING)
         deadline = self._deadline
-        self._lateness.expect(deadline)
+        self._stall.expect(deadline)
         limits = RoundLimits(
             most=self._congestion.size,
             until=deadline,
@@ -298,23 +232,15 @@ class SwitchTransport:
             self._congestion.limits()
         if outcome.sent:
             self._probes.sent(outcome.sent_at)
-            self._count_sent(outcome.sent, outcome.bare_sent, outcome.repetitions)
-        self.traffic.count_received(outcome.received - outcome.bare_received, self._frame_bytes)
-        self.traffic.count_received(outcome.bare_received, self._bare_frame_bytes)
+            self.traffic.count_sent(outcome.sent, outcome.bare_sent, outcome.repetitions)
+        self.traffic.count_received(outcome.received, outcome.bare_received)
         self.traffic.corrupted = self._link.corrupted
-
-    def _count_sent(self, packets: int, bare: int, repetitions: int) -> None:
-        self.traffic.count_sent(packets - bare, self._frame_bytes)
-        self.traffic.count_sent(bare, self._bare_frame_bytes)
-        self.traffic.retransmissions += repetitions
 
     def _note_results(self, outcome: RoundOutcome) -> None:
         """Update timers and congestion window from a round's results."""
         if not outcome.finished:
             return
-        self._silence.owed_since = outcome.owed_since
-        self._silence.forget()
-        self._progress_at = self.result_at = outcome.result_at
+        self._stall.note_results(outcome)
         self._probes.restart(max(outcome.sent_at, outcome.result_at))
         for round_trip in outcome.round_trips:
             self._timer.sample(round_trip)
@@ -330,25 +256,19 @@ class SwitchTransport:
 
     def _continue(self, now: float) -> None:
         """Mark due packets, send a probe after a silence, and give up if there is no hope."""
-        self._excuse(now)
+        self._stall.excuse(now)
         self._window.remind(now, self._timer.timeout, _SLOWEST_REMINDER)
         if now >= self._probes.deadline:
             # Send more with each probe, so that a silence is no coincidence.
             most = min(1 << self._probes.unanswered, self._congestion.size)
             slots, chunks = self._window.probe(most, now)
             bare = self._numpy.send(slots, chunks)
-            self._count_sent(len(slots), bare, self._window.repetitions(slots))
+            self.traffic.count_sent(len(slots), bare, self._window.repetitions(slots))
             self._silence.owe(now)
             self._probes.asked(now)
             if self._probes.unanswered == _OUTAGE:
                 self._congestion.silence()
-        self._check(now)
-
-    def _excuse(self, now: float) -> None:
-        """Forgive the others' silence if this process did not run meanwhile."""
-        if late := self._lateness.look(now):
-            self._progress_at = min(now, self._progress_at + late)
-            self._silence.excuse(late, now)
+        self._stall.check(now)
 
     def _take_receipts(self, batch: Records, now: float) -> None:
         _, slots = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.PENDING))
@@ -361,7 +281,7 @@ class SwitchTransport:
     def _take_missing(self, batch: Records, now: float) -> None:
         positions, slots = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.PENDING))
         if positions.size:
-            self._missing.take(slots, batch["workers"][positions], self._job.departed(), now)
+            self._stall.note_answers(slots, batch["workers"][positions], now)
 
     def _take_stale(self, batch: Records) -> None:
         positions, _ = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.STALE))
@@ -370,15 +290,3 @@ class SwitchTransport:
                 "the other workers have gone on without this one, which came too late: join the job "
                 "again, or let its quorum be all workers"
             )
-
-    def _check(self, now: float) -> None:
-        self._job.check()
-        self._missing.note_departures(self._job.departed(), now)
-        if now >= self._report_at:
-            self._silence.report()
-            self._job.trouble(f"the switch has not answered for {self._silence.now(now):.1f} s")
-        stuck = now - self._progress_at
-        self._silence.check(now, stuck, self._timeouts, in_touch=self._job.in_touch())
-        self._missing.check_departures()
-        self._job.waits(stuck, self._missing.known)
-        self._missing.check_wait(stuck, self._timeouts)

@@ -26,7 +26,7 @@ _OWN_SOCKETS = Path("/proc/self/fd")
 Endpoint = tuple[str, int]
 
 
-class Connection:
+class TcpConnection:
     """One TCP connection of this process. Without a socket, nothing is known about it."""
 
     def __init__(self, sock: socket.socket | None = None) -> None:
@@ -36,7 +36,7 @@ class Connection:
             _probe(sock)
 
     @classmethod
-    def of_peer(cls, peer: str) -> "Connection":
+    def of_peer(cls, peer: str) -> "TcpConnection":
         """Return the connection from a peer as gRPC names it, such as ``ipv4:10.0.0.1:4711``."""
         endpoint = _endpoint(peer)
         return cls(_sockets.to(endpoint) if endpoint else None)

@@ -18,7 +18,7 @@ class SlotParameters:
     """Chunks in flight."""
     lanes: int = 256
     """Elements of 4 bytes in a packet."""
-    header: int = 66
+    header: int = 70
     """Bytes of a frame before the lanes: Ethernet, IPv4, UDP, innet."""
 
     @property

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from innet.model.nodes import Direction, Node, nodes
+from innet.model.nodes import Direction, ModelNode, nodes
 from innet.model.scenario import Scenario, SimulationResult
 
 
@@ -50,7 +50,7 @@ class _Simulation:
             call(chunk)
         return SimulationResult(self.now, self.sent, self.repeated, self.lost, self._scheduled)
 
-    def _build(self, switch: "_SimulatedSwitch", below: Sequence[Node], count: int) -> None:
+    def _build(self, switch: "_SimulatedSwitch", below: Sequence[ModelNode], count: int) -> None:
         """Attach nodes to a switch, which stands for `count` switches."""
         for node in below:
             alike = count * node.count
@@ -100,7 +100,7 @@ class _SimulatedSwitch:
         self,
         simulation: _Simulation,
         above: "_SimulatedSwitch | None" = None,
-        node: Node | None = None,
+        node: ModelNode | None = None,
         count: int = 1,
     ) -> None:
         self._simulation = simulation
@@ -110,7 +110,7 @@ class _SimulatedSwitch:
         self._send_up = above.attach(self, node, count) if above and node else None
 
     def attach(
-        self, child: "_SimulatedWorker | _SimulatedSwitch", node: Node, count: int
+        self, child: "_SimulatedWorker | _SimulatedSwitch", node: ModelNode, count: int
     ) -> Callable[[int], None]:
         """Attach a child, which stands for `count` nodes. Return its function to send a contribution."""
         number = len(self._children)
@@ -150,7 +150,7 @@ class _SimulatedWorker:
     """A worker with its slots and the chunks in flight."""
 
     def __init__(
-        self, simulation: _Simulation, switch: _SimulatedSwitch, node: Node, count: int
+        self, simulation: _Simulation, switch: _SimulatedSwitch, node: ModelNode, count: int
     ) -> None:
         self._simulation, self._count = simulation, count
         self._send = switch.attach(self, node, count)

@@ -33,25 +33,25 @@ class Direction:
 
 
 @dataclass(frozen=True)
-class Node:
+class ModelNode:
     """A worker, or a switch with the nodes below it. Its parent has `count` of them."""
 
     up: Direction
     down: Direction
     start: float = 0.0
-    below: tuple["Node", ...] = ()
+    below: tuple["ModelNode", ...] = ()
     count: int = 1
 
 
-def nodes(scenario: Scenario) -> tuple[Node, ...]:
+def nodes(scenario: Scenario) -> tuple[ModelNode, ...]:
     """Return the nodes below the top switch."""
     random = np.random.default_rng(scenario.seed)
     starts = scenario.starts or (0.0,) * scenario.workers
-    below: list[tuple[Node, ...]] = [()] * scenario.workers
+    below: list[tuple[ModelNode, ...]] = [()] * scenario.workers
     for level in scenario.tree:
         links = _links(level, len(below), 8 * scenario.slots.frame, random)
         found = [
-            Node(up, down, start, each)
+            ModelNode(up, down, start, each)
             for (up, down), start, each in zip(links, starts, below, strict=True)
         ]
         below = [_grouped(each, scenario.lossy) for each in _spread(found, level.switches)]
@@ -82,13 +82,13 @@ def _direction(level: Level, bits: int, slow: bool, phase: float) -> Direction:
     )
 
 
-def _spread(found: Sequence[Node], switches: int) -> list[Sequence[Node]]:
+def _spread(found: Sequence[ModelNode], switches: int) -> list[Sequence[ModelNode]]:
     """Return the nodes of each switch."""
     ends = [number * len(found) // switches for number in range(switches + 1)]
     return [found[first:last] for first, last in pairwise(ends)]
 
 
-def _grouped(found: Sequence[Node], lossy: bool) -> tuple[Node, ...]:
+def _grouped(found: Sequence[ModelNode], lossy: bool) -> tuple[ModelNode, ...]:
     """Return each distinct node with its count. Losses keep equal nodes apart."""
     if lossy:
         return tuple(found)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.errors import UsageError
-from innet.model.nodes import Direction, Node, nodes
+from innet.model.nodes import Direction, ModelNode, nodes
 from innet.model.scenario import Scenario, SimulationResult
 
 Seconds = npt.NDArray[np.float64]
@@ -109,7 +109,7 @@ class _Recurrence:
 class _Level:
     """The nodes of one level, in the order of their parents, with their links up and down."""
 
-    def __init__(self, families: Sequence[tuple[Node, ...]]) -> None:
+    def __init__(self, families: Sequence[tuple[ModelNode, ...]]) -> None:
         self.nodes = [node for family in families for node in family]
         sizes = [len(family) for family in families]
         self.parents = np.repeat(np.arange(len(sizes)), sizes)
@@ -123,7 +123,7 @@ class _Level:
         return found
 
 
-def _levels(top: tuple[Node, ...]) -> list[_Level]:
+def _levels(top: tuple[ModelNode, ...]) -> list[_Level]:
     """Return the levels from the workers upwards, given the nodes below the top switch."""
     found = [_Level([top])]
     while found[0].nodes[0].below:

@@ -76,7 +76,7 @@ def _stale(it: ObservedJob) -> Iterator[str]:
 
 def _short_of_slots(it: ObservedJob) -> list[ObservedWorker]:
     """Return the workers whose links carry more than the job's slots can fill."""
-    slots = it.now.slots if it.now.path == pb.PATH_SWITCH else 0
+    slots = it.now.asked_slots if it.now.path == pb.PATH_SWITCH else 0
     return [worker for worker in it.present if 0 < slots < worker.slots_needed]
 
 
@@ -92,7 +92,7 @@ def _link_and_round_trip(it: ObservedJob) -> Iterator[str]:
 
 def _more_slots(it: ObservedJob) -> str:
     needed = aligned(max(worker.slots_needed for worker in _short_of_slots(it)))
-    return f"the job has {it.now.slots} slots, and needs {needed} to fill its workers' links"
+    return f"the job has {it.now.asked_slots} slots, and needs {needed} to fill its workers' links"
 
 
 JOB_RULES: tuple[Rule[ObservedJob], ...] = (

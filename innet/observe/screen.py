@@ -9,7 +9,7 @@ from innet.observe.overview import Overview
 from innet.observe.rates import Rates
 from innet.observe.sample import PORT_COUNTERS
 from innet.observe.view import CounterReading, JobView, SwitchView, Viewer
-from innet.rpc.words import left_out, reachable
+from innet.rpc.words import left_out, reachable, slots_text
 from innet.terminal.tables import FittingTable
 
 _TREE_COUNTERS = ("completed", "waiting", "raised", "pending")
@@ -44,7 +44,7 @@ def _jobs(jobs: Iterable[JobView]) -> FittingTable:
         table.add_row(
             job.name, job.switch, _path(each), str(job.term),
             f"{len(job.joined)} of {job.workers}", f"{job.quorum} of {job.workers}",
-            str(job.slots), *_rates(each.rates, job.lanes),
+            slots_text(job), *_rates(each.rates, job.lanes),
             _milliseconds(each.round_trip_s), _seconds(each.stuck_s),
         )  # fmt: skip
     return table

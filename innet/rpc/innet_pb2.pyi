@@ -9,6 +9,12 @@ PATH_FALLBACK: Path
 PATH_NONE: Path
 PATH_SWITCH: Path
 
+class Activity(_message.Message):
+    __slots__ = ["busy"]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    busy: bool
+    def __init__(self, busy: bool = ...) -> None: ...
+
 class AddSwitchRequest(_message.Message):
     __slots__ = ["artifact", "device_id", "grpc_address", "lanes", "name", "ports", "service", "target", "uplinks"]
     ARTIFACT_FIELD_NUMBER: _ClassVar[int]
@@ -42,18 +48,20 @@ class Address(_message.Message):
     def __init__(self, mac: _Optional[str] = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ...) -> None: ...
 
 class Admission(_message.Message):
-    __slots__ = ["job_id", "lanes", "min_workers", "rank", "workers"]
+    __slots__ = ["job_id", "lanes", "lends", "min_workers", "rank", "workers"]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
+    LENDS_FIELD_NUMBER: _ClassVar[int]
     MIN_WORKERS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     lanes: int
+    lends: bool
     min_workers: int
     rank: int
     workers: int
-    def __init__(self, job_id: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., min_workers: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., min_workers: _Optional[int] = ..., lanes: _Optional[int] = ..., lends: bool = ...) -> None: ...
 
 class Bitmaps(_message.Message):
     __slots__ = ["switches"]
@@ -104,10 +112,12 @@ class Counters(_message.Message):
     def __init__(self, waiting: _Optional[int] = ..., completed: _Optional[int] = ..., answered: _Optional[int] = ..., pending: _Optional[int] = ..., stale: _Optional[int] = ..., raised: _Optional[int] = ..., ignored: _Optional[int] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
-    __slots__ = ["lease_s", "min_workers", "name", "queue", "quorum", "slots", "switch", "token_digests", "workers"]
+    __slots__ = ["lease_s", "min_slots", "min_workers", "name", "priority", "queue", "quorum", "slots", "switch", "token_digests", "workers"]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    MIN_SLOTS_FIELD_NUMBER: _ClassVar[int]
     MIN_WORKERS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     QUORUM_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -115,15 +125,17 @@ class CreateJobRequest(_message.Message):
     TOKEN_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     lease_s: int
+    min_slots: int
     min_workers: int
     name: str
+    priority: int
     queue: bool
     quorum: int
     slots: int
     switch: str
     token_digests: _containers.RepeatedScalarFieldContainer[bytes]
     workers: int
-    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., workers: _Optional[int] = ..., slots: _Optional[int] = ..., quorum: _Optional[int] = ..., queue: bool = ..., lease_s: _Optional[int] = ..., min_workers: _Optional[int] = ..., token_digests: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., workers: _Optional[int] = ..., slots: _Optional[int] = ..., quorum: _Optional[int] = ..., queue: bool = ..., lease_s: _Optional[int] = ..., min_workers: _Optional[int] = ..., token_digests: _Optional[_Iterable[bytes]] = ..., min_slots: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class CreateJobResponse(_message.Message):
     __slots__ = ["job", "token"]
@@ -226,7 +238,8 @@ class Invitation(_message.Message):
     def __init__(self, nonce: _Optional[int] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., lease_s: _Optional[float] = ..., unsealed: bool = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ["counters", "departures", "first_slot", "heartbeat_s", "id", "joined", "lanes", "members", "name", "outage", "owner", "path", "quorum", "reason", "recoveries", "slots", "switch", "term", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
+    __slots__ = ["asked_slots", "counters", "departures", "first_slot", "heartbeat_s", "id", "joined", "lanes", "members", "min_slots", "name", "outage", "owner", "path", "priority", "quorum", "reason", "recoveries", "slots", "switch", "term", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
+    ASKED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     DEPARTURES_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -235,10 +248,12 @@ class Job(_message.Message):
     JOINED_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    MIN_SLOTS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OUTAGE_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     QUORUM_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     RECOVERIES_FIELD_NUMBER: _ClassVar[int]
@@ -250,6 +265,7 @@ class Job(_message.Message):
     WAITING_S_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     WORKER_LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    asked_slots: int
     counters: Counters
     departures: _containers.RepeatedCompositeFieldContainer[Departed]
     first_slot: int
@@ -258,10 +274,12 @@ class Job(_message.Message):
     joined: _containers.RepeatedScalarFieldContainer[int]
     lanes: int
     members: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
+    min_slots: int
     name: str
     outage: bool
     owner: str
     path: Path
+    priority: int
     quorum: int
     reason: str
     recoveries: int
@@ -273,7 +291,7 @@ class Job(_message.Message):
     waiting_s: float
     worker_lease_s: float
     workers: int
-    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., term: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ..., owner: _Optional[str] = ..., recoveries: _Optional[int] = ..., heartbeat_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., term: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ..., owner: _Optional[str] = ..., recoveries: _Optional[int] = ..., heartbeat_s: _Optional[float] = ..., asked_slots: _Optional[int] = ..., min_slots: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class JobEvent(_message.Message):
     __slots__ = ["at", "event", "ranks", "term", "why"]
@@ -628,18 +646,20 @@ class Waiting(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WorkerMessage(_message.Message):
-    __slots__ = ["farewell", "heartbeat", "join", "ready", "trouble"]
+    __slots__ = ["activity", "farewell", "heartbeat", "join", "ready", "trouble"]
+    ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     FAREWELL_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    activity: Activity
     farewell: Farewell
     heartbeat: Heartbeat
     join: JoinRequest
     ready: Ready
     trouble: Trouble
-    def __init__(self, join: _Optional[_Union[JoinRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., trouble: _Optional[_Union[Trouble, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ...) -> None: ...
+    def __init__(self, join: _Optional[_Union[JoinRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., trouble: _Optional[_Union[Trouble, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., activity: _Optional[_Union[Activity, _Mapping]] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
     __slots__ = ["address", "disconnected", "port", "progress", "rank", "silent_s", "switch", "unreachable_s"]

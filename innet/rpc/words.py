@@ -21,6 +21,15 @@ def left_out(jobs: int) -> str:
     return f"{others} left out: a user's certificate shows only its own jobs"
 
 
+def slots_text(job: pb.Job) -> str:
+    """Return how many slots a job has, and how many of them it borrows, or how many it has lent."""
+    if job.min_slots == job.asked_slots or not job.slots:
+        return str(job.slots)
+    if job.slots > job.min_slots:
+        return f"{job.slots}, {job.slots - job.min_slots} borrowed"
+    return f"{job.slots}, {job.asked_slots - job.slots} lent"
+
+
 def uplink(link: Any) -> str:
     """Return an uplink as options and cluster files write it, ``PARENT:PORT:PARENT_PORT``."""
     return f"{link.parent}:{link.port}:{link.parent_port}"

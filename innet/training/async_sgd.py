@@ -8,7 +8,7 @@ from innet.training.algorithm import momentum
 from innet.training.centred import Centred
 from innet.training.gradient_servers import AsyncServer, HogwildServer
 from innet.training.packing import Packing
-from innet.training.server import Server
+from innet.training.server import CentreServer
 from innet.training.transports.base import Transport
 
 
@@ -40,7 +40,7 @@ class AsyncSGD(Centred):
         if momentum(optimizer):
             raise UsageError("async-sgd has no momentum: use async-msgd, or momentum=0")
 
-    def server(self, initial: Tensor) -> Server:
+    def server(self, initial: Tensor) -> CentreServer:
         """Return a server that applies every gradient in the order of arrival."""
         return AsyncServer(
             initial,
@@ -65,6 +65,6 @@ class AsyncMSGD(AsyncSGD):
 class HogwildSGD(Centred):
     """Async SGD without a lock (Recht et al., 2011; You et al., section 3.2)."""
 
-    def server(self, initial: Tensor) -> Server:
+    def server(self, initial: Tensor) -> CentreServer:
         """Return a server without a lock."""
         return HogwildServer(initial, self.transport.workers, self.optimizer)

@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from innet.training.algorithm import Algorithm, rate
 from innet.training.packing import Packing
-from innet.training.server import Server, only_group
+from innet.training.server import CentreServer, only_group
 from innet.training.transports.base import Transport
 
 
@@ -36,7 +36,7 @@ class Centred(Algorithm):
         ]
 
     @abstractmethod
-    def server(self, initial: Tensor) -> Server:
+    def server(self, initial: Tensor) -> CentreServer:
         """Return the algorithm's server for a segment with these values."""
 
     def update(self) -> None:

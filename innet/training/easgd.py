@@ -17,7 +17,7 @@ from innet.training.elastic import (
     pull_of,
 )
 from innet.training.packing import Packing
-from innet.training.server import Server
+from innet.training.server import CentreServer
 from innet.training.transports.base import Transport
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class ServedEASGD(Elastic):
         ]
 
     @abstractmethod
-    def server(self, initial: Tensor) -> Server:
+    def server(self, initial: Tensor) -> CentreServer:
         """Return the server that keeps the centre of a segment with these values."""
 
     def begin(self) -> None:
@@ -181,7 +181,7 @@ class AsyncEASGD(ServedEASGD):
         self._one_at_a_time = one_at_a_time
         super().__init__(model, optimizer, transport, rho=rho, packing=packing)
 
-    def server(self, initial: Tensor) -> Server:
+    def server(self, initial: Tensor) -> CentreServer:
         """Return a server with a lock."""
         return ElasticServer(initial, self.transport.workers, one_at_a_time=self._one_at_a_time)
 
@@ -200,7 +200,7 @@ class AsyncMEASGD(AsyncEASGD):
 class HogwildEASGD(ServedEASGD):
     """Async EASGD without a lock at the centre: workers exchange weights with it at the same time."""
 
-    def server(self, initial: Tensor) -> Server:
+    def server(self, initial: Tensor) -> CentreServer:
         """Return a server without a lock."""
         return HogwildElasticServer(initial, self.transport.workers)
 
@@ -215,7 +215,7 @@ class OriginalEASGD(ServedEASGD):
 
     _at_turn = False
 
-    def server(self, initial: Tensor) -> Server:
+    def server(self, initial: Tensor) -> CentreServer:
         """Return a server that serves the workers in the order of ranks."""
         return RoundRobinServer(initial, self.transport.workers)
 
@@ -244,7 +244,7 @@ class SyncEASGD1(ServedEASGD):
     The paper's master reduces and broadcasts in a tree. This server has a thread for each worker.
     """
 
-    def server(self, initial: Tensor) -> Server:
+    def server(self, initial: Tensor) -> CentreServer:
         """Return a server that waits for all workers' weights."""
         return SyncElasticServer(initial, self.transport.workers)
 

@@ -16,7 +16,7 @@ that of ``SGD(lr=η, momentum=μ)``. On the right-hand sides W and C are the val
 import torch
 from torch import Tensor
 
-from innet.training.server import Server
+from innet.training.server import CentreServer
 
 
 def pull_of(weight: Tensor, centre: Tensor, strength: float) -> Tensor:
@@ -24,7 +24,7 @@ def pull_of(weight: Tensor, centre: Tensor, strength: float) -> Tensor:
     return strength * (weight - centre)
 
 
-class ElasticServer(Server):
+class ElasticServer(CentreServer):
     """Equation (2) for one worker at a time, in the order of arrival (Async EASGD, section 5.1).
 
     Workers push their weights, and ηρ as the rate. The answer is the centre before the update.
@@ -40,7 +40,7 @@ class ElasticServer(Server):
             return before
 
 
-class HogwildElasticServer(Server):
+class HogwildElasticServer(CentreServer):
     """An :class:`ElasticServer` without the lock (Hogwild EASGD): workers pull at the same time."""
 
     def pull(self, worker: int) -> Tensor:
@@ -57,7 +57,7 @@ class HogwildElasticServer(Server):
         return before
 
 
-class RoundRobinServer(Server):
+class RoundRobinServer(CentreServer):
     """Workers in the order of their ranks, over and over (Original EASGD, Algorithm 1).
 
     A worker's turn begins with a pull, line 11, and ends with its push, line 15.
@@ -97,7 +97,7 @@ class RoundRobinServer(Server):
         self.changed.notify_all()
 
 
-class SyncElasticServer(Server):
+class SyncElasticServer(CentreServer):
     """Equation (2) with the weights of all workers at once (Sync EASGD1, Algorithm 2)."""
 
     def __init__(self, initial: Tensor, workers: int) -> None:

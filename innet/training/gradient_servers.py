@@ -9,10 +9,10 @@ from torch.optim import Optimizer
 
 from innet.errors import UsageError
 from innet.training.algorithm import momentum
-from innet.training.server import CentreOptimizer, Rule, Server
+from innet.training.server import CentreOptimizer, CentreServer, Rule
 
 
-class AsyncServer(Server):
+class AsyncServer(CentreServer):
     """An update for every gradient, in the order of arrival (You et al., section 3.1).
 
     With `staleness_aware` a gradient's step size is divided by its staleness (Zhang et al., 2015,
@@ -55,7 +55,7 @@ class AsyncServer(Server):
             return self.centre.clone()
 
 
-class HogwildServer(Server):
+class HogwildServer(CentreServer):
     """An AsyncServer without the lock: several updates at the same time (section 3.2)."""
 
     def __init__(self, initial: Tensor, workers: int, like: Optimizer) -> None:
@@ -81,7 +81,7 @@ class HogwildServer(Server):
         return self.centre.clone()
 
 
-class BatchServer(Server):
+class BatchServer(CentreServer):
     """An update with the mean of `batch` gradients, or of all present workers' if these are fewer.
 
     Gradients are summed in the order of the ranks.

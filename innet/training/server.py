@@ -34,7 +34,7 @@ class Rule:
     asynchronous: bool
 
 
-class Server(ABC):
+class CentreServer(ABC):
     """A centre, float32 (n,), for `workers` workers. `updates` counts its changes.
 
     With `one_at_a_time` each worker gets its answer before the next one is served, in the order of

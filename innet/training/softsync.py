@@ -6,7 +6,7 @@ from torch.optim import Optimizer
 from innet.training.centred import Centred
 from innet.training.gradient_servers import BackupServer, SoftsyncServer
 from innet.training.packing import Packing
-from innet.training.server import Server
+from innet.training.server import CentreServer
 from innet.training.transports.base import Transport
 
 
@@ -28,7 +28,7 @@ class SoftsyncSGD(Centred):
         self._n = n
         super().__init__(model, optimizer, transport, packing=packing)
 
-    def server(self, initial: Tensor) -> Server:
+    def server(self, initial: Tensor) -> CentreServer:
         """Return a server with batches of n."""
         return SoftsyncServer(initial, self.transport.workers, self.optimizer, self._n)
 
@@ -48,6 +48,6 @@ class BackupWorkers(Centred):
         self._backups = backups
         super().__init__(model, optimizer, transport, packing=packing)
 
-    def server(self, initial: Tensor) -> Server:
+    def server(self, initial: Tensor) -> CentreServer:
         """Return a server that waits for all but the backups."""
         return BackupServer(initial, self.transport.workers, self.optimizer, self._backups)

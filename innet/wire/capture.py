@@ -3,7 +3,7 @@
 from typing import Any
 
 from scapy.fields import (
-    ByteEnumField,
+    BitEnumField,
     ByteField,
     FieldListField,
     FlagsField,
@@ -11,6 +11,7 @@ from scapy.fields import (
     ShortField,
     SignedIntField,
     XIntField,
+    XLongField,
 )
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_layers
@@ -23,11 +24,11 @@ _BY_BITS = {8: ByteField, 16: ShortField, 32: IntField}
 
 def _scapy_field(name: str, bits: int) -> Any:
     if name in _ENUMS:
-        return ByteEnumField(name, 0, {int(member): member.name for member in _ENUMS[name]})
+        return BitEnumField(name, 0, bits, {int(member): member.name for member in _ENUMS[name]})
     if name == "flags":
         return FlagsField(name, 0, bits, [member.name for member in Flag])
     if name in ("workers", "check"):
-        return XIntField(name, 0)
+        return XLongField(name, 0) if bits == 64 else XIntField(name, 0)
     return _BY_BITS[bits](name, VERSION if name == "version" else 0)
 
 

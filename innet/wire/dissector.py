@@ -17,6 +17,7 @@ from innet.wire.layout import (
 )
 
 _VALUES: dict[str, type[enum.IntEnum]] = {"kind": Kind, "operation": Operation}
+_BYTE = 8
 _IN_HEX = frozenset({"workers", "check", "flags"})
 
 _TEMPLATE = """\
@@ -39,7 +40,7 @@ function innet.dissector(buffer, packet, tree)
     packet.cols.protocol = "innet"
     local shown = tree:add(innet, buffer())
 %(adds)s
-    local kind = buffer(%(kind_at)d, 1):uint()
+    local kind = buffer(%(kind_at)d, 1):bitfield(0, 4)
     packet.cols.info = string.format("%%s job %%d term %%d slot %%d seq %%d",
         values.kind[kind] or "unknown kind", buffer(%(job_at)d, 2):uint(),
         buffer(%(term_at)d, 2):uint(), buffer(%(slot_at)d, 2):uint(), buffer(%(sequence_at)d, 4):uint())
@@ -82,7 +83,7 @@ def dissector() -> str:
     offsets = _offsets()
     return _TEMPLATE % {
         "values": _lines(f"values.{name} = {{ {_named(kind)} }}" for name, kind in _VALUES.items()),
-        "fields": _lines(map(_declared, HEADER)),
+        "fields": _lines(_declared(each, offsets[each.name] % _BYTE) for each in HEADER),
         "flags": _lines(
             f'flag.{each.name} = ProtoField.bool("innet.flags.{each.name.lower()}", '
             f'"{each.name}", 16, nil, {int(each)})'
@@ -92,35 +93,43 @@ def dissector() -> str:
         "names": ", ".join(f"field.{each.name}" for each in HEADER),
         "flag_names": ", ".join(f"flag.{each.name}" for each in Flag),
         "with_lanes": ", ".join(f"[{int(kind)}] = true" for kind in sorted(WITH_LANES)),
-        "adds": _lines(line for each in HEADER for line in _added(each, offsets[each.name])),
+        "adds": _lines(
+            line for each in HEADER for line in _added(each, offsets[each.name] // _BYTE)
+        ),
         "header_bytes": HEADER_BYTES,
         "lane_bytes": LANE_BYTES,
         "frame_bytes": ENCAPSULATION_BYTES + HEADER_BYTES,
         "port": UDP_PORT,
-        **{f"{name}_at": at for name, at in offsets.items()},
+        **{f"{name}_at": at // _BYTE for name, at in offsets.items()},
     }
 
 
 def _offsets() -> dict[str, int]:
-    """Return the byte at which each field begins."""
+    """Return the bit at which each field begins."""
     offsets, at = {}, 0
     for each in HEADER:
         offsets[each.name] = at
-        at += each.bits // 8
+        at += each.bits
     return offsets
 
 
-def _declared(field: Field) -> str:
+def _declared(field: Field, bit: int) -> str:
+    """Return the declaration of a field that begins at this bit of its first byte."""
     base = "base.HEX" if field.name in _IN_HEX else "base.DEC"
-    values = f", values.{field.name}" if field.name in _VALUES else ""
+    bits, more = field.bits, ""
+    if field.name in _VALUES:
+        more = f", values.{field.name}"
+    if bits < _BYTE:
+        more = f"{more or ', nil'}, {(1 << bits) - 1 << _BYTE - bits - bit:#x}"
+        bits = _BYTE
     return (
-        f'field.{field.name} = ProtoField.uint{field.bits}("innet.{field.name}", "{field.name}", '
-        f"{base}{values})"
+        f'field.{field.name} = ProtoField.uint{bits}("innet.{field.name}", "{field.name}", '
+        f"{base}{more})"
     )
 
 
 def _added(field: Field, at: int) -> list[str]:
-    place = f"buffer({at}, {field.bits // 8})"
+    place = f"buffer({at}, {max(1, field.bits // _BYTE)})"
     added = f"shown:add(field.{field.name}, {place})"
     if field.name != "flags":
         return [f"    {added}"]

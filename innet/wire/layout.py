@@ -10,7 +10,7 @@ from dataclasses import dataclass
 UDP_PORT = 19790
 """The UDP port on which a switch receives contributions."""
 
-VERSION = 3
+VERSION = 4
 """The version of the format described here."""
 
 LANE_BYTES = 4
@@ -19,11 +19,11 @@ LANE_BYTES = 4
 MAX_LANES = 256
 """The most lanes of a packet: as many as ``innet/p4/shared/unroll.p4`` can write out."""
 
-MOST_CONTRIBUTORS = 32
+MOST_CONTRIBUTORS = 64
 """The most contributors of a job at one switch, workers or switches below: the bits of ``workers``."""
 
-MOST_COUNT = 255
-"""The largest ``count``. A result of more workers has 0: it is of all workers of its job."""
+MOST_COUNT = 65535
+"""The largest ``count``."""
 
 MOST_WORKERS = 4096
 """The most workers of a job: as many as a controller was tried with."""
@@ -84,17 +84,20 @@ class Field:
 
 HEADER = (
     Field("version", 8),
-    Field("kind", 8),
-    Field("operation", 8),
-    Field("count", 8),
+    Field("kind", 4),
+    Field("operation", 4),
+    Field("count", 16),
     Field("job", 16),
     Field("term", 16),
     Field("slot", 16),
     Field("flags", 16),
     Field("sequence", 32),
-    Field("workers", 32),
+    Field("workers", 64),
     Field("check", 32),
 )
 """The header behind UDP, in order. ``innet/p4/shared/headers.p4`` explains the fields."""
 
 HEADER_BYTES = sum(field.bits for field in HEADER) // 8
+
+OPERATION_BITS = next(field.bits for field in HEADER if field.name == "operation")
+"""The bits of ``operation``, the lower part of the byte that it shares with ``kind``."""

@@ -25,8 +25,8 @@ Its row begins with four float64 in two lanes each, the higher word first: `firs
 `epsilon` and `weight_decay` of :class:`innet.servers.pbox.native.OptimizerRecord`.
 """
 
-MOST = (1 << 26) - 1
-"""The largest number in a header, so that the sum over 32 workers fits a lane."""
+MOST = (1 << 25) - 1
+"""The largest number in a header, so that the sum over 64 workers fits a lane."""
 
 MOST_CHUNKS = MOST + 1
 """The most chunks of a job: they have the numbers from 0 to MOST."""

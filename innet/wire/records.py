@@ -6,9 +6,20 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.wire.frames import TYPE_OF_SERVICE
-from innet.wire.layout import HEADER, HEADER_BYTES, LANE_BYTES, VERSION, Ecn, Flag, Kind
+from innet.wire.layout import (
+    HEADER,
+    HEADER_BYTES,
+    LANE_BYTES,
+    OPERATION_BITS,
+    VERSION,
+    Ecn,
+    Flag,
+    Kind,
+)
 
 Records = npt.NDArray[np.void]
+
+_OPERATION = np.uint8((1 << OPERATION_BITS) - 1)
 
 
 @cache
@@ -16,11 +27,16 @@ def packet_dtype(lanes: int, encapsulation: int = 0) -> np.dtype[np.void]:
     """Return the layout of one packet: `encapsulation` opaque bytes, the header, and `lanes` lanes.
 
     All integers are big-endian, and lanes are signed. With ``lanes=0`` the packet is a bare header.
+    Kind and operation share the byte `call`; see :func:`get_field`.
     """
     fields: list[tuple[str, object] | tuple[str, object, tuple[int]]] = []
     if encapsulation:
         fields.append(("encapsulation", f"V{encapsulation}"))
-    fields += [(field.name, f">u{field.bits // 8}") for field in HEADER]
+    fields += [
+        ("call", ">u1") if field.name == "kind" else (field.name, f">u{field.bits // 8}")
+        for field in HEADER
+        if field.name != "operation"
+    ]
     if lanes:
         fields.append(("lanes", ">i4", (lanes,)))
     return np.dtype(fields)
@@ -32,13 +48,41 @@ def packet_bytes(lanes: int) -> int:
 
 
 def blank(count: int, lanes: int, kind: Kind, encapsulation: bytes = b"") -> Records:
-    """Return `count` packets of one kind, with every other header field zero, ready to be filled."""
+    """Return `count` packets of one kind, with every other header field zero, ready to be filled.
+
+    A contribution is of one worker.
+    """
     records: Records = np.zeros(count, packet_dtype(lanes, len(encapsulation)))
     if encapsulation:
         records["encapsulation"] = np.void(encapsulation)
     records["version"] = VERSION
-    records["kind"] = kind
+    set_field(records, "kind", kind)
+    if kind == Kind.CONTRIBUTION:
+        records["count"] = 1
     return records
+
+
+def get_field(records: Records, name: str) -> npt.NDArray[np.unsignedinteger]:
+    """Return a field of the header of each packet, (packets,), also one that shares its byte."""
+    match name:
+        case "kind":
+            return np.asarray(records["call"] >> OPERATION_BITS)
+        case "operation":
+            return np.asarray(records["call"] & _OPERATION)
+    return np.asarray(records[name])
+
+
+def set_field(records: Records, name: str, value: npt.ArrayLike) -> None:
+    """Set a field of the header of each packet, to one value or to one for each packet."""
+    match name:
+        case "kind":
+            records["call"] = (
+                records["call"] & _OPERATION | np.asarray(value, np.uint8) << OPERATION_BITS
+            )
+        case "operation":
+            records["call"] = records["call"] & ~_OPERATION | np.asarray(value, np.uint8)
+        case _:
+            records[name] = value
 
 
 def bare(records: Records) -> Records:

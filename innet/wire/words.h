@@ -36,6 +36,18 @@ static inline void put_word(uint8_t *at, uint32_t word)
     memcpy(at, &word, sizeof word);
 }
 
+/* The two fields of a byte. */
+static inline uint8_t upper_nibble(const uint8_t *at) { return *at >> 4; }
+
+static inline uint8_t lower_nibble(const uint8_t *at) { return *at & 15; }
+
+static inline uint64_t word_pair_at(const uint8_t *at)
+{
+    uint64_t pair;
+    memcpy(&pair, at, sizeof pair);
+    return __builtin_bswap64(pair);
+}
+
 static inline uint64_t word_sum(const uint8_t *packet, size_t words, const uint64_t *weights)
 {
     uint64_t sum = 0;

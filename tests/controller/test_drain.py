@@ -160,13 +160,13 @@ def test_a_controller_that_dies_while_it_drains_goes_on_with_it():
     job = working(fallback=True).job
     after = Job.restored(job.record(), INVITATION, FABRIC, 0.0)
     assert after.agreement == job.agreement
-    after.drain({"tor", "elsewhere"}, 0.0)  # the switch was stored as drained, and the job not yet
+    after.reports.drain({"tor", "elsewhere"}, 0.0)  # stored with the switch, not the job
     assert not after.agreement
     assert (after.terms.cause, after.term) == (Cause.SWITCH_DRAINED, job.term + 1)
     later = Job.restored(after.record(), INVITATION, FABRIC, 0.0)
     assert later.terms.cause == Cause.CONTROLLER_RESTARTED
     term = later.term
-    assert not later.drain({"tor"}, 0.0)
+    assert not later.reports.drain({"tor"}, 0.0)
     assert later.term == term
 
 

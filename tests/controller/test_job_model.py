@@ -157,9 +157,9 @@ class Terms(JobOfThree):
         assert not (wanted.clear and wanted.workers)
         self.entries = (wanted.term, frozenset(wanted.workers))
         if wanted.clear:
-            self.perform(self.job.cells_cleared("tor", wanted.term, self.now))
+            self.perform(self.job.reports.cells_cleared("tor", wanted.term, self.now))
         else:
-            self.perform(self.job.entries_held("tor", *self.entries, self.now))
+            self.perform(self.job.reports.entries_held("tor", *self.entries, self.now))
 
     @rule(lost=st.booleans())
     def switch(self, lost: bool) -> None:
@@ -168,13 +168,13 @@ class Terms(JobOfThree):
         if lost and not self.reachable:
             self.entries = (0, frozenset())
         problem = None if self.reachable else "no switch answers"
-        self.perform(self.job.switch_changed("tor", problem, self.now))
+        self.perform(self.job.reports.switch_changed("tor", problem, self.now))
 
     @rule()
     def drain(self) -> None:
         """Drain the switch, or undrain it."""
         drained = () if self.job.switches.fabric.drained else {"tor"}
-        self.perform(self.job.drain(drained, self.now))
+        self.perform(self.job.reports.drain(drained, self.now))
 
     @rule(some=st.sets(ranks, min_size=1))
     def attend(self, some: set[int]) -> None:
@@ -307,7 +307,7 @@ class Terms(JobOfThree):
         """Check that everybody gets back to work once the switch and all live workers answer."""
         if not self.reachable:
             self.switch(lost=True)
-        self.perform(self.job.drain((), self.now))
+        self.perform(self.job.reports.drain((), self.now))
         for rank in range(self.WORKERS):
             if rank in self.models and not self.models[rank].connected:
                 self.rejoin(rank)

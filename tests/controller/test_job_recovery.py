@@ -83,7 +83,7 @@ def test_a_job_without_slots_sums_over_the_fallback_until_it_has_some():
     told.do("hello", 101, where(1))
     assert told.resume(0).reason == "no slots are free for the job yet"
     assert told.resume(1).path == FALLBACK
-    told.do("slots_granted", SLOT_RANGE)
+    told.report("slots_granted", SLOT_RANGE)
     told.settle()
     for rank in (0, 1):
         told.do("ready", 100 + rank, told.job.term, 1)
@@ -96,7 +96,7 @@ def test_who_has_no_fallback_waits_for_slots():
     told.switch_changed(None)
     told.seat(0, 1)
     assert told.job.path == Path.NONE
-    told.do("slots_granted", SLOT_RANGE)
+    told.report("slots_granted", SLOT_RANGE)
     told.settle()
     assert told.resume(0).path == told.resume(1).path == SWITCH
 
@@ -146,7 +146,7 @@ def test_trouble_without_a_fallback_tries_the_switch_again():
 
 def test_what_a_switch_refuses_is_tried_again_later():
     told = working()
-    told.do("entries_refused", told.job.term, "the table is full")
+    told.report("entries_refused", told.job.term, "the table is full")
     for rank in (0, 1):
         told.do("ready", 100 + rank, told.job.term, 3)
     assert told.job.path == Path.NONE
@@ -258,13 +258,13 @@ def test_who_is_left_in_a_tree_still_gets_the_results_that_its_switch_has():
     )
     job = Job(replace(spec(), others=("a", "b")), 7, INVITATION, fabric, SLOT_RANGE, 0.0)
     for switch in fabric.uplinks:
-        job.switch_changed(switch, None, 0.0)
+        job.reports.switch_changed(switch, None, 0.0)
     for rank, switch in enumerate("ab"):
         job.join(rank, 100 + rank, 0.0, fallback=False)
         assert job.assignment("a", 0.0).shares == ()
         job.hello(100 + rank, replace(where(rank), switch=switch), 0.0)
     for switch in fabric.uplinks:
-        job.cells_cleared(switch, job.term, 0.0)
+        job.reports.cells_cleared(switch, job.term, 0.0)
     assert job.path == SWITCH
     assert job.assignment("a", 0.0).shares[0].uplink
     assert job.assignment("top", 0.0).ranks == {0, 1}

@@ -27,7 +27,7 @@ def test_nobody_is_let_in_before_the_cells_are_cleared():
     told.do("hello", 100, where(0))
     wanted = told.wanted()
     assert (wanted.clear, wanted.workers) == (True, {})
-    told.do("cells_cleared", "tor", wanted.term)
+    told.report("cells_cleared", "tor", wanted.term)
     wanted = told.wanted()
     assert (wanted.clear, [*wanted.workers]) == (False, [0])
 

@@ -66,11 +66,11 @@ class Spines(RuleBasedStateMachine):
         """Let a switch be lost, or become usable."""
         self.usable = self.usable - {switch} if lost else self.usable | {switch}
         problem = f"{switch} does not answer" if lost else None
-        self.perform(self.job.switch_changed(switch, problem, self.now))
+        self.perform(self.job.reports.switch_changed(switch, problem, self.now))
 
     @rule(drained=st.sets(st.sampled_from(SPINES), max_size=2))
     def drain(self, drained: set[str]) -> None:
-        self.perform(self.job.drain(drained, self.now))
+        self.perform(self.job.reports.drain(drained, self.now))
 
     @rule(rank=st.integers(0, 1))
     def trouble(self, rank: int) -> None:
@@ -89,9 +89,9 @@ class Spines(RuleBasedStateMachine):
         for switch in sorted(some & self.usable):
             wanted = self.job.assignment(switch, self.now)
             if wanted.clear:
-                self.perform(self.job.cells_cleared(switch, wanted.term, self.now))
+                self.perform(self.job.reports.cells_cleared(switch, wanted.term, self.now))
             else:
-                held = self.job.entries_held(switch, wanted.term, wanted.ranks, self.now)
+                held = self.job.reports.entries_held(switch, wanted.term, wanted.ranks, self.now)
                 self.perform(held)
 
     @rule(seconds=st.sampled_from([0.4, 1.5, 70.0]))

@@ -140,7 +140,13 @@ def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
         store.close()
 
 
+def _forget_loans(older: sqlite3.Connection) -> None:
+    for column in ("min_slots", "priority", "borrowed_first", "borrowed_slots"):
+        older.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
+
+
 def _forget_losses(older: sqlite3.Connection) -> None:
+    _forget_loans(older)
     older.execute("ALTER TABLE jobs DROP COLUMN lost")
 
 
@@ -268,10 +274,34 @@ def test_trees_begin_a_new_term_when_bits_no_longer_are_ranks(tmp_path: pathlib.
         store.save_job(job)
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as older:
+        _forget_loans(older)
         older.execute("PRAGMA user_version = 9")
+        Checksum(older).keep()
         older.commit()
     store = Store(path)
     assert store.load().jobs == [agreed, replace(spread, agreement=None)]
+    store.close()
+
+
+def test_a_file_from_before_slots_were_lent_is_upgraded(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    before = _stored_before(path, 10, _forget_loans)
+    store = Store(path)
+    assert store.load() == before
+    store.close()
+
+
+def test_a_job_comes_back_with_the_slots_that_it_borrows(tmp_path: pathlib.Path):
+    lending = replace(SPEC, min_slots=4, priority=2)
+    job = replace(
+        JOB, spec=lending, slot_range=SlotRange(3, 4, 4), loan=SlotRange(3, 32, 32)
+    )  # fmt: skip
+    store = Store(tmp_path / "state")
+    store.add_switch(SWITCH)
+    store.save_job(job)
+    store.close()
+    store = Store(tmp_path / "state")
+    assert store.load().jobs == [job]
     store.close()
 
 

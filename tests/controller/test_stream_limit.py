@@ -20,7 +20,7 @@ from innet.controller.state.registry import Policy
 from innet.controller.state.streams import Stream
 from innet.controller.stream_limit import OpenStreams
 from innet.errors import NoCapacity
-from innet.machine.tcp import Connection
+from innet.machine.tcp import TcpConnection
 from innet.rpc import innet_pb2 as pb
 
 MOST = 6
@@ -98,7 +98,7 @@ def test_the_host_with_most_silent_streams_gives_way_first():
 
 
 async def _fill_and_make_room():
-    streams, made = OpenStreams(3), [Stream(Connection()) for _ in range(4)]
+    streams, made = OpenStreams(3), [Stream(TcpConnection()) for _ in range(4)]
     for stream, host in zip(made, ("a", "b", "b", "c"), strict=True):
         streams.open(stream, host)
     with pytest.raises(NoCapacity, match="no JoinRequest has come"):
@@ -106,6 +106,6 @@ async def _fill_and_make_room():
     for stream in (made[0], made[2], made[3]):
         streams.heard(stream)
     with pytest.raises(NoCapacity, match="3 workers have joined, as many as the controller serves"):
-        streams.open(Stream(Connection()), "a")
+        streams.open(Stream(TcpConnection()), "a")
     streams.close(made[0])
-    streams.open(Stream(Connection()), "a")
+    streams.open(Stream(TcpConnection()), "a")

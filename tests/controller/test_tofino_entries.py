@@ -126,13 +126,13 @@ def test_so_are_switches_above_and_below(folder: Path):
     server = Chip()
     with driven(folder, server, ports=(132, 4, 8)) as switch:
         for share, said in (
-            (Share(64, 64, (near, below), None, 4, 2), "a switch below is at port 4, in pipe 0"),
-            (Share(64, 64, (near,), above, 4, 2), "the parent 'top' is at port 8, in pipe 0"),
+            (Share(64, 64, (near, below), None, 2), "a switch below is at port 4, in pipe 0"),
+            (Share(64, 64, (near,), above, 2), "the parent 'top' is at port 8, in pipe 0"),
         ):
             wanted = Assignment(1, SlotRange(1, 64, 64), 7, shares=(share,))
             assert said in switch.hold([wanted])[1]
             assert len(server.held) == 3
-        there = Share(64, 64, (near,), Uplink("top", 128, 1), 4, 2)
+        there = Share(64, 64, (near,), Uplink("top", 128, 1), 2)
         assert switch.hold([Assignment(1, SlotRange(1, 64, 64), 7, shares=(there,))]) == {}
         assert len(server.held) == 3 + 4  # group, worker, replica, tree
 

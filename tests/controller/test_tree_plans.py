@@ -4,11 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from innet.controller.jobs.records import Assignment, Attachment, SlotRange, Uplink
-from innet.controller.jobs.trees import Fabric, most_contributors, shares
-from innet.controller.switches.entries import inward_entities
-from innet.controller.switches.names import Names
-from innet.p4.artifacts import artifact
+from innet.controller.jobs.records import Attachment, SlotRange, Uplink
+from innet.controller.jobs.trees import Fabric, loads, most_contributors, shares
 from innet.wire.frames import Address
 
 
@@ -146,7 +143,7 @@ def test_every_slot_has_one_top_where_all_workers_are(workers, size):
                 assert mine.ranks == share.ranks, switch
 
 
-@given(st.integers(0, 32), st.integers(1, 32))
+@given(st.integers(0, 64), st.integers(1, 64))
 def test_one_switch_is_a_tree_of_one_node_whoever_has_come(here, quorum):
     fabric, slot_range = Fabric.below("other", RACKS), SlotRange(0, 32, 32)
     workers = at(*["other"] * here)
@@ -160,7 +157,7 @@ def test_one_switch_is_a_tree_of_one_node_whoever_has_come(here, quorum):
     assert [(each.bits, {*each.ranks}) for each in share.contributors] == [
         (1 << rank, {rank}) for rank in range(here)
     ]
-    assert share.awaited == share.total == quorum
+    assert share.awaited == quorum
 
 
 # -- several parents on every level, and uneven trees ---------------------------------------------
@@ -240,25 +237,27 @@ def test_sixty_workers_need_no_more_bits_than_the_largest_switch_has_contributor
         for contributor in share.contributors
     )
     assert largest == 1 << 14
-    assert {share.total for each in plan.values() for share in each} == {60}
 
 
-@pytest.mark.parametrize(("racks", "count"), [(17, 255), (18, 0)])
-def test_a_count_that_does_not_fit_says_that_all_workers_are_in(racks: int, count: int):
-    """A result of 0 workers is one of all of them."""
-    names = [f"rack{number}" for number in range(racks)]
-    fabric = Fabric.below("top", links(top="", **dict.fromkeys(names, "top")))
-    places = at(*(name for name in names for _ in range(15)))
-    slot_range = SlotRange(0, 0, 32)
-    plan = shares(fabric.trees(names), slot_range, places, len(places))
-    known = Names(artifact(64).p4info)
-    for switch in ("top", names[0]):
-        entities = inward_entities(known, Assignment(1, slot_range, 7, shares=plan[switch]))
-        [place] = [each for each in entities if known.is_of("trees", each)]
-        totals = known.entry(
-            "trees", {"job": 1, "term": 7, "slot": (0, 11)}, "top", {"total": count}
-        )
-        [total] = totals.table_entry.action.action.params
-        params = place.table_entry.action.action.params
-        assert total.value in {each.value for each in params}
-        assert (len(params) == 1) == (switch == "top")
+@pytest.mark.parametrize(("most", "fits"), [(64, True), (32, False)])
+def test_thirty_two_racks_of_thirty_two_fit_where_bitmaps_have_64_bits(most: int, fits: bool):
+    names = [f"rack{number}" for number in range(32)]
+    network = links(top="", **dict.fromkeys(names, "top"))
+    fabric = Fabric.below("top", network, dict.fromkeys(network, most))
+    assert fabric.contributors == most
+    places = at(*(name for name in names for _ in range(32)))
+    trees = fabric.trees(names)
+    assert (most_contributors(trees, most) >= 32) == fits
+    assert {*loads(trees[0], places).values()} == {32}
+    plan = shares(trees, SlotRange(0, 0, 64), places, len(places), most=most)
+    for switch, (share,) in plan.items():
+        bits = [each.bits for each in share.contributors]
+        assert sum(bits) == (1 << 32) - 1, switch
+        assert share.level_bit == (0 if switch == "top" else 1 << most - 1)
+        assert len(share.ranks) == (1024 if switch == "top" else 32)
+
+
+def test_the_switch_with_the_fewest_bits_decides():
+    network = links(top="", a="top", b="top")
+    assert Fabric.below("top", network, {"top": 64, "a": 64, "b": 32}).contributors == 32
+    assert Fabric.below("top", network).contributors == 64

@@ -30,7 +30,7 @@ GROWTH = 160 << 20
 """Bytes by which this process's memory may grow: some 2 KB for each byte of the largest file."""
 
 LEAVES = (
-    0, -1, 1, 2, 32, 33, 509, 510, 2_000_000_000, 2**31, 2**63, 10**400, 1e308, float("inf"),
+    0, -1, 1, 2, 64, 65, 509, 510, 2_000_000_000, 2**31, 2**63, 10**400, 1e308, float("inf"),
     float("nan"), True, None, "", "tor1", "ctl", "h1", "a" * 5000, "\ud800", "\n", "\x1b[31m", "[/x]",
     "9" * 500 + "gbit", "1e9mbit", "0.0000001ms", "٣ms", "0.0.0.0/0", "255.255.255.255/32", "::/0",
     [], {}, [[]], [{}], {"<<": {}}, {1: 2}, {None: None}, [None] * 600, {"name": "x"},

@@ -153,7 +153,7 @@ racks: [{switch: tor, hosts: 1, link: {cap: tbf}}]
         (ONE_RACK.replace("tor", "h2"), "2 nodes are called 'h2'"),
         (ONE_RACK.replace("2", "0"), "file.yaml:2: racks.0.hosts: hosts is 0: give their number"),
         (ONE_RACK.replace("2", "[a, a]"), "2 nodes are called 'a'"),
-        (ONE_RACK.replace("2", "33"), "33 hosts and switches below 'tor': it can have 32"),
+        (ONE_RACK.replace("2", "65"), "65 hosts and switches below 'tor': it can have 64"),
         (ONE_RACK.replace("2", "2, ports: [1]"), "racks.0: 1 ports for 2 hosts: give one for each"),
         (ONE_RACK.replace("2", "2, ports: [4, 4]"), "port 4 of tor is given twice"),
         (ONE_RACK.replace("2", "2, ports: [4, 510]"), "racks.0.ports.1: Input should be less"),

@@ -30,7 +30,7 @@ class Echo:
 
     def all_reduce(self, _position, chunks, _operation, flags) -> "Future[Reduction]":
         self.said = chunks.copy()
-        members = np.full(len(chunks), 0b111, np.uint32)
+        members = np.full(len(chunks), 0b111, np.uint64)
         counts = np.full(len(chunks), 3, np.uint16)
         done: Future[Reduction] = Future()
         done.set_result(Reduction(chunks.copy(), flags.copy(), counts, members))

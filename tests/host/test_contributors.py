@@ -59,10 +59,10 @@ def test_every_bitmap_on_the_way_up_names_the_workers_behind_its_bits(switches, 
             levels.add(here.level_bit)
             for lacking in here.contributors:
                 others = [each.bits for each in here.contributors if each is not lacking]
-                answer = np.array([sum(others) | here.level_bit], np.uint32)
+                answer = np.array([sum(others) | here.level_bit], np.uint64)
                 assert [*found.missing(slot, answer)] == [lacking.ranks]
             everybody = sum(each.bits for each in here.contributors) | here.level_bit
-            assert [*found.missing(slot, np.array([everybody], np.uint32))] == [frozenset()]
+            assert [*found.missing(slot, np.array([everybody], np.uint64))] == [frozenset()]
             if not here.uplink:
                 break
             above = switches.plan[here.uplink.parent]
@@ -72,7 +72,7 @@ def test_every_bitmap_on_the_way_up_names_the_workers_behind_its_bits(switches, 
 
 def test_without_a_description_every_bit_is_a_rank():
     found = Contributors(Term(7, Path.SWITCH, 64, 32), 4)
-    answers = np.array([0b0101, 0b0101, 0b1110], np.uint32)
+    answers = np.array([0b0101, 0b0101, 0b1110], np.uint64)
     assert {*found.missing(np.array([0, 9, 31]), answers)} == {frozenset({1, 3}), frozenset({0})}
 
 
@@ -82,7 +82,7 @@ def test_whoever_asks_a_tree_after_a_departure_gives_up(switches):
     missing.begin_term(term(switches, 3))
     missing.begin_exchange()
     departed = {6: "it was killed"}
-    every_bit = np.array([0xFFFFFFFF], np.uint32)
+    every_bit = np.array([0xFFFFFFFF], np.uint64)
     missing.take(np.array([5]), every_bit, departed, 10.0)
     missing.check_departures()
     missing.take(np.array([5]), every_bit, departed, 11.5)

@@ -14,6 +14,7 @@ from innet.errors import (
 from innet.host.integers import Reduction
 from innet.host.job import Path, Term, Timeouts
 from innet.wire.layout import Flag, Kind, Operation
+from innet.wire.records import get_field
 
 LANES_BOTH_WAYS = Flag.CARRIED | Flag.WANTED
 
@@ -71,12 +72,12 @@ def test_who_has_the_result_gives_it_with_its_flags_and_its_members(worker: Work
     sharing = worker.pool.submit(worker.exchanges.attend)
     given = [worker.take(slot) for slot in range(3)]
     for packet in given:
-        assert packet["operation"] == Operation.MAX
+        assert get_field(packet, "operation") == Operation.MAX
         worker.switch.answer(packet, Kind.RESULT)
     sharing.result(WITHIN)
     assert [packet["lanes"][0].tolist() for packet in given[:2]] == CHUNKS.tolist()
     assert [int(packet["flags"][0]) for packet in given] == [LANES_BOTH_WAYS | n for n in (0, 1, 0)]
-    assert given[2]["lanes"][0, :4].tolist() == [0b101, 0b111, 2, 3]
+    assert given[2]["lanes"][0, :6].tolist() == [0b101, 0, 0b111, 0, 2, 3]
     worker.controller.say_recover(11)
     assert worker.heard(2)[-1] == (11, 1)
 
@@ -98,8 +99,10 @@ def test_who_lacks_the_result_takes_it_from_those_who_have_it(worker: Worker, *,
         worker.attend()
         running = worker.start()
     own, right = [worker.take(slot) for slot in range(3)], CHUNKS * 7
-    for packet, lanes in zip(own, [*right.tolist(), [0b011, 0b110, 2, 1] + [0] * 60], strict=True):
-        assert packet["operation"] == Operation.MAX
+    for packet, lanes in zip(
+        own, [*right.tolist(), [0b011, 0, 0b110, 0, 2, 1] + [0] * 58], strict=True
+    ):
+        assert get_field(packet, "operation") == Operation.MAX
         assert (packet["flags"], packet["lanes"].max()) == (LANES_BOTH_WAYS, SMALLEST)
         packet["lanes"] = lanes
         packet["flags"] |= np.uint16(Flag.OVERFLOW)
@@ -121,13 +124,13 @@ def test_a_worker_in_the_next_exchange_shares_the_one_before_first(worker: Worke
     worker.controller.say_resume(replace(TERM, number=10, shared=True))
     for slot in range(3):
         packet = worker.take(slot)
-        assert packet["operation"] == Operation.MAX
+        assert get_field(packet, "operation") == Operation.MAX
         worker.switch.answer(packet, Kind.RESULT)
     found = []
     for slot, sequence in ((2, 2), (0, 2), (1, 2)):
         del slot
         packet = worker.switch.take()
-        while packet["term"] != 10 or packet["operation"] != Operation.SUM:
+        while packet["term"] != 10 or get_field(packet, "operation") != Operation.SUM:
             packet = worker.switch.take()
         assert packet["sequence"] == sequence
         found.append(packet["lanes"][0].tolist())

@@ -27,7 +27,7 @@ from innet.machine.sockets import FRAME_MEMORY
 from innet.rpc import innet_pb2 as pb
 from innet.wire.check import intact, seal
 from innet.wire.layout import Ecn, Flag, Kind, Operation
-from innet.wire.records import Records, blank, packet_dtype
+from innet.wire.records import Records, blank, packet_dtype, set_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,9 +100,9 @@ class Network:
             record = self.bare(record)
         else:
             record = self.full(record)
-        record["kind"] = Kind.PENDING if waits else Kind.RESULT
+        set_field(record, "kind", Kind.PENDING if waits else Kind.RESULT)
         record["workers"] = 0b101 if waits else 0b111
-        record["count"] = 0 if waits or record["slot"] % 2 else 3  # 0: of all workers
+        record["count"] = 0 if waits else 3
         if self.chance.random() < max(self.marking, self.trouble / 2):
             record["flags"] |= Flag.MARKED
         elif self.chance.random() < self.trouble / 2:
@@ -186,7 +186,7 @@ class Native:
         return 0 if len(batch) else errno.EAGAIN
 
 
-class JobView:
+class MembershipView:
     """A membership in which nobody leaves and nothing ends."""
 
     def check(self) -> None:
@@ -230,7 +230,7 @@ def played(seed: int, trouble: float, slots: int, way: str = "all") -> tuple[obj
     term = Term(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
     clock = Clock()
     network = Network(info, term, seed, trouble, clock)
-    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     results: list[bytes] = []
     for chunks, order in ((5 * slots + 3, "<i4"), (1, ">i4")):  # on GPUs words come swapped
@@ -280,7 +280,7 @@ def test_lanes_wait_with_the_worker_while_its_link_has_a_queue_and_bare_headers_
     frees_at = 0.25
     network.queued = lambda: chunks * FRAME_MEMORY * (clock.now < frees_at)
     network.native = Native(network)
-    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     portions = Portions.of(chunks, range(chunks // 3), range(chunks))
     own, none = np.ones((chunks // 3, LANES), np.int32), np.zeros(chunks, np.uint16)
@@ -308,7 +308,7 @@ def test_marks_shrink_the_window_and_leave_the_flags(compiled, monkeypatch):
         clock = Clock()
         network = Network(info, term, 1, 0.0, clock)
         network.marking = marking
-        worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+        worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
         worker.begin(term)
         own, flags = np.ones((100, LANES), np.int32), np.arange(100, dtype=np.uint16) % 3
         done = worker.all_reduce(own, flags, Operation.SUM, lambda _: None)
@@ -379,7 +379,7 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
     network = Network(info, term, 1, trouble, clock)
-    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     done = worker.all_reduce(scaling, none, Operation.SUM, lambda _: None)
@@ -403,7 +403,7 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left(in_place: bool):
     term = Term(2, Way.SWITCH, first_slot=0, slots=16)
     clock = Clock()
     network = Network(info, term, 1, 0.0, clock)
-    worker = SwitchTransport(network, info, clock, JobView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     with pytest.raises(ZeroDivisionError):
@@ -420,7 +420,7 @@ def test_an_exchange_that_overwrites_its_values_can_begin_again(trouble: float):
     values = np.random.default_rng(9).standard_normal((60, LANES), np.float32)
     scaling, own = travelling(values, fixed_point.block_exponents(values), in_place=True)
     info = WorkerInfo(job=1, rank=0, workers=3, min_workers=3, lanes=LANES)
-    clock, job = Clock(), JobView()
+    clock, job = Clock(), MembershipView()
     network = Network(info, Term(2, Way.SWITCH, first_slot=0, slots=16), 1, trouble, clock)
     worker = SwitchTransport(network, info, clock, job, Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     none = np.zeros(len(values), np.uint16)
@@ -448,7 +448,7 @@ def test_c_is_given_nothing_that_it_would_take_for_something_else():
     term = Term(2, Way.SWITCH, first_slot=0, slots=4)
     network = Network(info, term, 1, 0.0, Clock())
     packets = Packets(*(blank(4, lanes, Kind.CONTRIBUTION, FRONT) for lanes in (LANES, 0)))
-    window, absent = Window(4), np.zeros(4, np.uint32)
+    window, absent = Window(4), np.zeros(4, np.uint64)
     window.start(2)
     library = fastpath.compiled()
     assert library

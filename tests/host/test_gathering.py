@@ -30,7 +30,7 @@ def switched(
     """Return the switch's maximum of (workers, size) vectors; `absent` gives a chunk's missing worker."""
     made = layouts(*vectors.shape[:1], lanes, vectors.shape[1], vectors.dtype)
     sent = np.stack([each.contribution(mine) for each, mine in zip(made, vectors, strict=True)])
-    members = np.full(sent.shape[1], (1 << len(vectors)) - 1, np.uint32)
+    members = np.full(sent.shape[1], (1 << len(vectors)) - 1, np.uint64)
     for chunk, rank in absent.items():
         members[chunk] ^= 1 << rank
         sent[rank, chunk] = np.iinfo(np.int32).min

@@ -20,7 +20,7 @@ from innet.wire.capture import Innet
 from innet.wire.check import intact, seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Ecn, Flag, Kind
-from innet.wire.records import Records, bare, blank, marked, packet_bytes
+from innet.wire.records import Records, bare, blank, marked, packet_bytes, set_field
 
 LANES = 64
 SERVICE = Address("02:00:00:00:00:01", "10.1.0.1")
@@ -194,7 +194,7 @@ def test_a_short_packet_does_not_take_those_before_it_along(sockets):
 def replies(source: Address) -> Records:
     """Return three numbered replies from a source, which never have lanes."""
     packets = bare(numbered(3, source))
-    packets["kind"] = [Kind.PENDING, Kind.STALE, Kind.PENDING]
+    set_field(packets, "kind", [Kind.PENDING, Kind.STALE, Kind.PENDING])
     seal(packets, int.from_bytes(source.ip_bytes), source.udp_port)
     return packets
 

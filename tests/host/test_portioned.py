@@ -12,7 +12,7 @@ from innet.errors import LeftBehind
 from innet.host.integers import Reduction
 from innet.host.portions import Portions, interleaved
 from innet.wire.layout import Flag, Kind, Operation
-from innet.wire.records import bare
+from innet.wire.records import bare, get_field
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -123,7 +123,7 @@ def test_who_lacks_the_last_chunk_takes_it_from_those_who_have_it(worker: Worker
     worker.controller.say_resume(replace(TERM, number=10, shared=True))
     for slot, lanes in enumerate((CHUNKS[2] + 5, [0b111, 3] + [0] * (LANES - 2))):
         packet = worker.take(slot)
-        assert packet["operation"] == Operation.MAX
+        assert get_field(packet, "operation") == Operation.MAX
         assert packet["lanes"].max() == SMALLEST
         packet["lanes"] = lanes
         worker.switch.answer(packet, Kind.RESULT)

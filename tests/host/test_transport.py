@@ -18,6 +18,7 @@ from innet.host.transport import SwitchTransport
 from innet.host.waker import monotonic
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Flag, Kind, Operation
+from innet.wire.records import set_field
 
 if TYPE_CHECKING:
     from innet.host.integers import Reduction
@@ -30,7 +31,7 @@ def switch() -> Iterator[Switch]:
 
 
 @dataclass
-class JobView:
+class MembershipView:
     """The membership as the transport sees it, with a record of its messages."""
 
     departures: Callable[[], Mapping[int, str]] = dict
@@ -63,12 +64,12 @@ class Worker:
     def __init__(
         self,
         switch: Switch,
-        job: JobView | None = None,
+        job: MembershipView | None = None,
         info: WorkerInfo = WORKER_INFO,
         timeouts: Timeouts | None = None,
         term: Term = TERM,
     ) -> None:
-        self.job = job or JobView()
+        self.job = job or MembershipView()
         timeouts = timeouts or Timeouts(WITHIN, WITHIN)
         self.transport = SwitchTransport(switch.link, info, monotonic, self.job, timeouts)
         self.transport.begin(term)
@@ -153,7 +154,7 @@ def test_who_leaves_after_contributing_is_not_missed(switch: Switch):
         times_asked += worker.transport.traffic.packets_received > 0
         return {1: "it has left the job"} if times_asked > 1 else {}
 
-    worker = Worker(switch, JobView(departed))
+    worker = Worker(switch, MembershipView(departed))
     running = worker.start(CHUNKS[:1])
     switch.answer(switch.take(), Kind.PENDING, workers=0b001)
     switch.take()
@@ -173,7 +174,7 @@ def keep_answering(switch: Switch, running: "Future[Reduction]", arrived: tuple[
 
 @pytest.mark.parametrize("arrived", [(0b101, 0b011), (0b101, 0b101)])
 def test_who_left_without_contributing_is_named(switch: Switch, arrived: tuple[int, int]):
-    worker = Worker(switch, JobView(lambda: {1: "it has left the job"}))
+    worker = Worker(switch, MembershipView(lambda: {1: "it has left the job"}))
     running = worker.start()
     keep_answering(switch, running, arrived)
     failure(running, WorkersMissing, "the all-reduce cannot finish: worker 1: it has left the job")
@@ -182,7 +183,7 @@ def test_who_left_without_contributing_is_named(switch: Switch, arrived: tuple[i
 def test_who_left_is_not_missed_where_enough_others_are_left(switch: Switch):
     info = WorkerInfo(WORKER_INFO.job, WORKER_INFO.rank, workers=3, min_workers=2, lanes=LANES)
     gone = {1: "it has left the job"}
-    worker = Worker(switch, JobView(lambda: gone), info)
+    worker = Worker(switch, MembershipView(lambda: gone), info)
     running = worker.start(CHUNKS[:1])
     for _ in range(6):  # for longer than an answer can be in flight
         packet = switch.take()
@@ -196,7 +197,7 @@ def test_who_left_is_not_missed_where_enough_others_are_left(switch: Switch):
 
 
 def test_what_ends_the_stay_ends_the_exchange(switch: Switch):
-    job = JobView(end=AllReduceError("the membership is over"))
+    job = MembershipView(end=AllReduceError("the membership is over"))
     failure(Worker(switch, job).start(), AllReduceError, "the membership is over")
 
 
@@ -219,7 +220,7 @@ def test_answers_that_are_not_intact_are_counted_and_no_sign_of_life(switch: Swi
     packet = switch.take()
     switch.answer(packet, Kind.PENDING)
     damaged = packet.copy()
-    damaged["kind"] = Kind.RESULT
+    set_field(damaged, "kind", Kind.RESULT)
     switch.sock.send(damaged.tobytes())
     failure(running, SwitchUnreachable, "the switch has not answered for 1")
     assert worker.transport.traffic.corrupted == 1
@@ -250,7 +251,7 @@ def test_silence_is_trouble_once_a_term_and_later_in_the_next_one(switch: Switch
 def test_time_in_which_the_worker_itself_did_not_run_is_no_silence_of_the_switch(switch: Switch):
     """For example after a SIGSTOP, or while another thread holds the interpreter lock."""
 
-    class Stopped(JobView):
+    class Stopped(MembershipView):
         def check(self) -> None:
             if worker.transport._probes.unanswered == 2 and not self.waited_for:
                 threading.Event().wait(1.5)

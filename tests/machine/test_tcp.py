@@ -12,7 +12,7 @@ import pytest
 from waiting import WITHIN
 from working_job import eventually
 
-from innet.machine.tcp import PROBE_EVERY, Connection, break_when_silent
+from innet.machine.tcp import PROBE_EVERY, TcpConnection, break_when_silent
 
 PEER = """
 import socket, sys
@@ -25,21 +25,21 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as sock:
 
 
 @contextlib.contextmanager
-def connected(*arguments: str) -> Iterator[tuple[subprocess.Popen, socket.socket, Connection]]:
+def connected(*arguments: str) -> Iterator[tuple[subprocess.Popen, socket.socket, TcpConnection]]:
     """Yield a process, and this end of its connection, found by the name of its peer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         command = [sys.executable, "-c", PEER, str(server.getsockname()[1]), *arguments]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             try:
                 here, (host, port) = server.accept()
-                connection = Connection.of_peer(f"ipv4:{host}:{port}")
+                connection = TcpConnection.of_peer(f"ipv4:{host}:{port}")
                 with here, contextlib.closing(connection):
                     yield process, here, connection
             finally:
                 process.kill()
 
 
-def longest_silence(connection: Connection, seconds: float) -> float:
+def longest_silence(connection: TcpConnection, seconds: float) -> float:
     """Return the longest silence of a connection in some seconds."""
     found: list[float] = []
     with contextlib.suppress(AssertionError):
@@ -81,7 +81,7 @@ def test_the_connection_goes_on_when_nobody_watches_it_any_more():
     "peer", ["unix:/run/x", "unix:", "ipv4:127.0.0.1:1", "ipv6:%5B::1%5D:1", ""]
 )
 def test_of_what_is_no_connection_of_this_process_nothing_is_known(peer: str):
-    connection = Connection.of_peer(peer)
+    connection = TcpConnection.of_peer(peer)
     assert (connection.silence(), connection.broken, connection.remote) == (0.0, False, False)
 
 
@@ -97,7 +97,7 @@ def test_connections_of_grpc_are_found_by_the_peers_name(address: str):
     found = []
 
     def handle(_: bytes, context: grpc.ServicerContext) -> bytes:
-        connection = Connection.of_peer(context.peer())
+        connection = TcpConnection.of_peer(context.peer())
         with contextlib.closing(connection):
             found.append(connection._sock is not None)
         return b""

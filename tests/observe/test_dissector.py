@@ -52,7 +52,7 @@ def read(script: Path, file: Path) -> Iterator[list[str]]:
 def expected(frame: Packet) -> list[str]:
     """Return what Scapy reads of an innet packet, as tshark writes it."""
     header = frame[Innet]
-    hexadecimal = {"flags": "0x{:04x}", "workers": "0x{:08x}", "check": "0x{:08x}"}
+    hexadecimal = {"flags": "0x{:04x}", "workers": "0x{:016x}", "check": "0x{:08x}"}
     fields = [
         hexadecimal.get(each.name, "{}").format(int(getattr(header, each.name))) for each in HEADER
     ]
@@ -66,7 +66,7 @@ def test_every_kind_of_packet_is_read_plain_and_in_a_cable(script: Path, tmp_pat
     for number, kind in enumerate(Kind):
         header = Innet(
             kind=kind, operation=Operation.MAX, count=7, job=40_000, term=50_000, slot=60_000,
-            flags=number % 4, sequence=1 << 31, workers=0x8000_0001, check=0xFEDC_BA98,
+            flags=number % 4, sequence=1 << 31, workers=0x8000_0001_8000_0001, check=0xFEDC_BA98,
         )  # fmt: skip
         udp = UDP(sport=UDP_PORT, dport=50_000) if number % 2 else UDP(sport=50_000, dport=UDP_PORT)
         frame = Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / udp / header

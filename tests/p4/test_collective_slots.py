@@ -8,7 +8,7 @@ import pytest
 from aggregation_rack import LANES
 from switch_fabric import SLOTS, Chunk, FabricOfSwitches, Job, fabric
 
-SHAPES = {2: [(1, 1), (1, 2), (13, 1)], 3: [(2, 3, 4), (8, 8, 8), (11, 20, 1)]}
+SHAPES = {2: [(1, 1), (1, 2), (63, 1)], 3: [(2, 3, 4), (8, 8, 8), (11, 20, 1)]}
 """The workers of each rack, by the number of racks."""
 
 
@@ -54,7 +54,7 @@ def summed(job: Job, seed: int, chunks: int) -> None:
         job.sum(made, chance.randrange(min(3, SLOTS)), chance)
 
 
-@pytest.mark.parametrize("workers", range(1, 33))
+@pytest.mark.parametrize("workers", [*range(1, 33), 33, 48, 63, 64])
 def test_every_worker_of_a_switch_gets_the_exact_sum_that_it_wants(
     alone: FabricOfSwitches, workers: int
 ):

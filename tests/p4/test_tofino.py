@@ -9,6 +9,9 @@ from compilers import assembly, kept, needs_compiler, tofino_manifest
 from google.protobuf import text_format
 from paths import ROOT
 
+from innet.controller.switches.targets.choice import TARGETS
+from innet.controller.switches.targets.interface import Target
+from innet.controller.switches.targets.tofino import Tofino
 from innet.errors import CompilerError
 from innet.p4 import compile as p4c
 from innet.p4 import tofino
@@ -177,6 +180,23 @@ def test_the_controller_finds_the_tables_of_the_other_target(chip: str):
         assert ours[name] == wanted, name
 
 
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_bitmaps_have_a_bit_for_each_contributor(target: Target):
+    chip = target.chip if isinstance(target, Tofino) else ""
+    info = tofino.p4info(chip) if chip else artifact(64).p4info
+    widths = {
+        param.bitwidth
+        for action in info.actions
+        for param in action.params
+        if param.name in BITMAPS
+    }
+    assert widths == {target.contributors}
+
+
+BITMAPS = {"worker", "bits", "elsewhere"}
+"""The parameters that are bitmaps, which are narrower on Tofino."""
+
+
 def _described(info: p4info_pb2.P4Info) -> dict[str, object]:
     """Return the tables that a controller writes, and the counters that it reads, by name."""
     actions = {each.preamble.id: each for each in info.actions}
@@ -187,7 +207,8 @@ def _described(info: p4info_pb2.P4Info) -> dict[str, object]:
         fields = [(each.name, each.bitwidth, each.match_type) for each in table.match_fields]
         called = {
             _last(actions[ref.id].preamble.name): [
-                (each.name, each.bitwidth) for each in actions[ref.id].params
+                (each.name, each.name in BITMAPS or each.bitwidth)
+                for each in actions[ref.id].params
             ]
             for ref in table.action_refs
         }

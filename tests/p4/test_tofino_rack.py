@@ -20,6 +20,7 @@ from tofino_switch import TofinoSwitch
 from trees import integers, sums
 
 from innet.controller.switches.names import Names, group
+from innet.errors import NoCapacity
 from innet.host import membership
 from innet.host.transport import Timeouts
 from innet.p4 import tofino
@@ -29,7 +30,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, encapsulation
 from innet.wire.layout import HEADER_BYTES, Flag, Kind, Operation
-from innet.wire.records import blank, packet_bytes, packet_dtype
+from innet.wire.records import blank, packet_bytes, packet_dtype, set_field
 
 PORTS = {"tofino": (128, 132), "tofino2": (8, 12)}
 
@@ -152,6 +153,18 @@ def test_the_commands_of_the_document_lead_to_a_sum(tmp_path: Path):
         assert chip.errors == []
 
 
+def test_a_chip_sums_32_contributions_at_most(tmp_path: Path):
+    folder = make(tmp_path / "built", "tofino")
+    with tofino_rack(folder, "tofino", PORTS["tofino"]) as (rack, _):
+        with rack.job(32, slots=1):
+            pass
+        with (
+            pytest.raises(NoCapacity, match="sums 32 contributions at most"),
+            rack.job(33, slots=1),
+        ):
+            pass
+
+
 @pytest.mark.parametrize("kind", PORTS)
 def test_a_clear_from_a_workers_port_changes_nothing(kind: str):
     switch = TofinoSwitch(kind)
@@ -194,7 +207,7 @@ def contribution(rank: int) -> bytes:
     fields = {"job": 7, "term": TERM, "slot": FIRST_SLOT, "sequence": 1}
     fields["flags"] = Flag.CARRIED | Flag.WANTED
     for name, value in {**fields, "operation": Operation.SUM}.items():
-        packet[name] = value
+        set_field(packet, name, value)
     seal(packet, source.ip_number, source.udp_port)
     assert packet.dtype == packet_dtype(64, ENCAPSULATION_BYTES)
     return packet.tobytes()

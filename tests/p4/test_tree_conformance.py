@@ -36,7 +36,7 @@ from tree_model import Reply, Shape, Tree, first_state
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import Ecn, Flag, Kind, Operation
-from innet.wire.records import blank, packet_bytes
+from innet.wire.records import blank, get_field, packet_bytes, set_field
 
 SHAPE = Shape(((0, 1), (2, 3, 4)), 2, 7)
 """The tree. The tested switch is that of the first rack."""
@@ -92,10 +92,9 @@ def rack(kind):
                 for port in (UPLINK, OTHER_UPLINK)
             ),
             NAMES.entry("trees", {"job": BELOW, **slots}, "below",
-                        total=TOTAL, elsewhere=ELSEWHERE, **up, **place),
-            NAMES.entry("trees", {"job": TOP, **slots}, "top", total=TOTAL),
+                        elsewhere=ELSEWHERE, **up, **place),
             NAMES.entry("trees", {"job": MIDDLE, **slots}, "below",
-                        total=TOTAL, elsewhere=FURTHER, group=MIDDLE, job_index=MIDDLE, **up),
+                        elsewhere=FURTHER, group=MIDDLE, job_index=MIDDLE, **up),
         )  # fmt: skip
         for rank in (0, 1):
             running.admit(BELOW, rank, 3)
@@ -115,7 +114,7 @@ def answer(for_job: Job, kind: Kind, sequence: int, workers: int, value, **chang
     fields = {"job": for_job.job, "term": TERM, "slot": for_job.slot, "sequence": sequence}
     fields |= {"operation": Operation.SUM, "count": TOTAL, "workers": workers, "flags": flags}
     for name, content in {**fields, **changes}.items():
-        packet[name] = content
+        set_field(packet, name, content)
     if lanes:
         packet["lanes"] = value
     seal(packet, source.ip_number, source.udp_port)
@@ -127,7 +126,8 @@ def raised(job: Job) -> np.void:
     frame = job.rack.receive(UPLINK)
     assert frame[26:34] == HERE.ip_bytes + SERVICE.ip_bytes
     packet = packet_in(frame, HERE)
-    assert (packet["kind"], packet["job"], packet["term"]) == (Kind.CONTRIBUTION, job.job, TERM)
+    assert get_field(packet, "kind") == Kind.CONTRIBUTION
+    assert (packet["job"], packet["term"]) == (job.job, TERM)
     return packet
 
 
@@ -198,6 +198,7 @@ def check(job: Job, shape: Shape, sequence: int, worker: int | None, reply: Repl
         assert (packet["slot"], packet["sequence"]) == (job.slot, sequence)
         flags = told(carried=reply.announced, wanted=reply.wants)
         assert packet["flags"] == flags | marks(reply.members, chunk)
+        assert packet["count"] == len(reply.members)
         assert has_lanes(packet) == (reply.total is not None)
         if has_lanes(packet):
             np.testing.assert_array_equal(packet["lanes"], total(reply.total))
@@ -260,7 +261,7 @@ def job(rack):
     made.send(0, 1, 7)
     made.send(1, 1, 8, flags=1 << 14)
     packet = raised(made)
-    assert packet["flags"] == BOTH | 1 << 14
+    assert (packet["flags"], packet["count"]) == (BOTH | 1 << 14, 2)
     np.testing.assert_array_equal(packet["lanes"], 15)
     return made
 
@@ -356,26 +357,27 @@ def test_a_damaged_answer_is_dropped_and_the_right_one_counts(kind, job):
 
 def test_a_switch_below_stands_for_all_its_workers(rack):
     job = Job(rack, TOP, TOTAL, next(_single))
-    job.send(0, 1, 10)
-    job.send(0, 1, 10)
+    job.send(0, 1, 10, count=2)
+    job.send(0, 1, 10, count=2)
     job.assert_pending(0, 1, 0b00011)
-    job.send(1, 1, 5)
+    job.send(1, 1, 5, count=TOTAL - 2)
     for below in (0, 1):
         job.assert_result(below, 1, 15, 0b11111)
 
 
 def test_a_switch_between_others_does_both(rack):
     job = Job(rack, MIDDLE, TOTAL, next(_single))
-    job.send(0, 1, 10)
-    job.send(0, 1, 10)
+    job.send(0, 1, 10, count=2)
+    job.send(0, 1, 10, count=2)
     job.assert_pending(0, 1, 0b00011 | FURTHER)
-    job.send(1, 1, 5, flags=1)
+    job.send(1, 1, 5, flags=1, count=1000)
     for _ in range(2):  # the first is lost
         packet = raised(job)
         np.testing.assert_array_equal(packet["lanes"], 15)
-        assert packet["flags"] == BOTH | 1
-        job.send(0, 1, 10, flags=4)  # the cell's lanes and flags count, not those of the repetition
-    assert raised(job)["sequence"] == 1
+        assert (packet["flags"], packet["count"]) == (BOTH | 1, 1002)
+        job.send(0, 1, 10, flags=4, count=7)  # what the cell has counts, not the repetition
+    packet = raised(job)
+    assert (packet["sequence"], packet["count"]) == (1, 1002)
     rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11111, 22, flags=3))
     for below in (0, 1):
         job.assert_result(below, 1, 22, 0b11111, flags=3)

@@ -10,11 +10,13 @@ from sanitizers import run_sanitized
 
 from innet.servers.rack.native import Parameters
 from innet.wire.check import intact
-from innet.wire.layout import Flag, Kind, Operation
-from innet.wire.parameters import Ask, Refusal
+from innet.wire.frames import ENCAPSULATION_BYTES
+from innet.wire.layout import HEADER_BYTES, Flag, Kind, Operation
+from innet.wire.parameters import MOST_CHUNKS, Ask, Refusal
 
 VALUES = np.arange(WIDTH, dtype=np.float32)
 ONES = np.ones(WIDTH, np.int32)
+LANES_AT = ENCAPSULATION_BYTES + HEADER_BYTES
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def test_a_frame_that_was_padded_on_its_way_is_answered_alike(begun: Parameters)
 def test_a_step_that_comes_again_is_answered_alike_and_not_taken_again(begun: Parameters):
     first = begun.answer(step(ONES))
     assert begun.answer(step(ONES)) == first
-    assert begun.answer(step(ONES, term=9, sequence=3, slot=1))[66:] == first[66:]
+    assert begun.answer(step(ONES, term=9, sequence=3, slot=1))[LANES_AT:] == first[LANES_AT:]
     counts = begun.counts()
     assert (counts["steps"], counts["repeated"], counts["refused"]) == (1, 2, 0)
 
@@ -118,7 +120,7 @@ def test_a_new_beginning_forgets_the_old_one(begun: Parameters):
         (step(ONES, workers=2, count=3), Refusal.DISAGREE),
         (describe(nonce=9, chunks=0), Refusal.MALFORMED),
         (describe(nonce=9, rule=99), Refusal.MALFORMED),
-        (describe(nonce=9, chunks=1 << 26, job=8), Refusal.NO_ROOM),
+        (describe(nonce=9, chunks=MOST_CHUNKS, job=8), Refusal.NO_ROOM),
         (result(Ask.STEP, Operation.MAX, lanes(nonce=5, step=1)), Refusal.MALFORMED),
         (result(Ask.STEP | Ask.BEGIN, Operation.SUM, lanes(nonce=5)), Refusal.MALFORMED),
         (step(ONES, flags=Ask.STEP | Flag.OVERFLOW), Refusal.MALFORMED),
@@ -140,7 +142,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(begun: Parameters, f
         step(ONES, flags=Ask.STEP | Ask.DONE),
         step(ONES, flags=Ask.STEP | Ask.REFUSED),
         step(ONES)[:-1],
-        step(ONES)[:66],
+        step(ONES)[:LANES_AT],
         b"",
     ],
 )

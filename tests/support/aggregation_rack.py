@@ -14,7 +14,7 @@ from innet.p4.artifacts import artifact
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, TYPE_OF_SERVICE, Address, encapsulation
 from innet.wire.layout import HEADER_BYTES, LANE_BYTES, Ecn, Flag, Kind, Operation
-from innet.wire.records import blank, packet_bytes, packet_dtype
+from innet.wire.records import blank, get_field, packet_bytes, packet_dtype, set_field
 
 LANES = 64
 PROGRAM = artifact(LANES)
@@ -24,7 +24,7 @@ FLOOD_GROUP = 1
 TERM, FIRST_SLOT, SLOT_PREFIX = 5, 4096, 4
 """The limits of every job's workers: 4096 slots, in this term."""
 
-FIRST_OF_SWITCHES = 33
+FIRST_OF_SWITCHES = 65
 """The first of the instance numbers of switches below."""
 
 DROPS = ("refused", "corrupted", "spoofed")
@@ -119,7 +119,7 @@ class Job:
         fields = {"job": self.job, "term": TERM, "slot": self.slot, "sequence": sequence}
         fields |= {"operation": operation, "flags": flags}
         for name, content in {**fields, **changes}.items():
-            packet[name] = content
+            set_field(packet, name, content)
         if lanes:
             packet["lanes"] = value
         seal(packet, source.ip_number, source.udp_port)
@@ -141,16 +141,18 @@ class Job:
         *,
         carried: bool | None = None,
         wanted: bool = True,
+        count: int | None = None,
     ) -> None:
         """Assert that the worker's next packet is the result; `workers` is the contributors' bitmap.
 
         If `value` is None, it has no lanes. Some may have been `carried` all the same, and `wanted`
-        by others. A switch that does not strip its copies sends them to everybody.
+        by others. A switch that does not strip its copies sends them to everybody. The result is of
+        `count` workers, by default of a quorum.
         """
         answer = self.receive(worker)
-        assert answer["kind"] == Kind.RESULT
+        assert get_field(answer, "kind") == Kind.RESULT
         assert (answer["slot"], answer["sequence"]) == (self.slot, sequence)
-        assert (answer["workers"], answer["count"]) == (workers, self.quorum)
+        assert (answer["workers"], answer["count"]) == (workers, count or self.quorum)
         carried = value is not None if carried is None else carried
         assert answer["flags"] == flags | told(carried=carried, wanted=wanted)
         if self.rack.strips or not carried:
@@ -162,14 +164,14 @@ class Job:
         """Assert that the worker's next packet says PENDING with this bitmap of contributors."""
         answer = self.receive(worker)
         assert not has_lanes(answer)
-        assert (answer["kind"], answer["sequence"]) == (Kind.PENDING, sequence)
+        assert (get_field(answer, "kind"), answer["sequence"]) == (Kind.PENDING, sequence)
         assert answer["workers"] == workers
 
     def assert_stale(self, worker: int, sequence: int) -> None:
         """Assert that the worker's next packet says that the slot has moved on."""
         answer = self.receive(worker)
         assert not has_lanes(answer)
-        assert (answer["kind"], answer["sequence"]) == (Kind.STALE, sequence)
+        assert (get_field(answer, "kind"), answer["sequence"]) == (Kind.STALE, sequence)
         assert answer["slot"] == self.slot
 
     def assert_counted(self, before: Mapping[str, int], **more: int) -> None:

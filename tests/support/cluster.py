@@ -6,6 +6,7 @@ A killed process can be started again with the same command, at the same address
 import contextlib
 import itertools
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -72,6 +73,10 @@ class Worker:
         times = [each["at"] for each in self.steps]
         pairs = itertools.pairwise(times)
         return max(after - before for before, after in pairs if after > since and before < until)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.signal(number)
 
     def kill(self) -> None:
         """Kill it as ``kill -9`` does."""

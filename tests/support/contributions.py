@@ -30,7 +30,7 @@ from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
 from innet.wire.layout import HEADER_BYTES, LANE_BYTES, WITH_LANES, Ecn, Flag, Kind, Operation
-from innet.wire.records import Records, bare, blank, packet_bytes, packet_dtype
+from innet.wire.records import Records, bare, blank, packet_bytes, packet_dtype, set_field
 
 WORKERS = {2: PORTS[:3], 3: PORTS[2:], 4: PORTS}
 """The jobs, and the ports of their workers."""
@@ -106,7 +106,8 @@ def _answer(chance: random.Random, about: int, lanes: int) -> bytes:
         packet, lanes = bare(packet), 0
     front = encapsulation(SERVICE, target, packet_bytes(lanes), chance.choice([*Ecn]))
     packet["encapsulation"] = np.frombuffer(front, "V42")
-    packet["kind"], packet["count"], packet["workers"] = kind, 7, chance.getrandbits(32)
+    set_field(packet, "kind", kind)
+    packet["count"], packet["workers"] = 7, chance.getrandbits(64)
     if not lanes:  # a parent leaves out those that were carried only if nobody below wants them
         packet["flags"] &= ~np.uint16(Flag.CARRIED)
     seal(packet, SERVICE.ip_number, SERVICE.udp_port)
@@ -130,14 +131,14 @@ def contribution(
     flags |= Flag.CARRIED if (chance.random() < 0.97) == (lanes > 0) else 0
     front = encapsulation(source, SERVICE, packet_bytes(lanes), chance.choice([*Ecn]))
     packet = blank(1, lanes, Kind.CONTRIBUTION, front)
-    packet["job"] = chance.choice(jobs)
+    packet["job"], packet["count"] = chance.choice(jobs), chance.choice((1, 1, 1, 300))
     packet["term"] = TERM
     # Not all targets have the wrapping sum, so it has slots of its own.
     slot = 3 if operation == Operation.WRAPPING_SUM else chance.randrange(3)
     packet["slot"] = FIRST_SLOT + slot + (4 if packet["job"][0] == TOP_JOB else 0)
     packet["flags"] = flags
     packet["sequence"] = chance.choice((about,) * 6 + (about - 1, about + 1))
-    packet["operation"] = operation
+    set_field(packet, "operation", operation)
     values = np.array([chance.getrandbits(32) for _ in range(lanes)], np.uint32).view(np.int32)
     extreme = chance.choice((0, 0.3))
     if lanes:
@@ -155,8 +156,8 @@ def contribution(
 
 
 def _change(chance: random.Random, packet: Records) -> None:
-    field = chance.choice(("version", "kind", "operation", "job", "term", "slot", "check"))
-    packet[field] = chance.randrange(256)
+    name = chance.choice(("version", "kind", "operation", "job", "term", "slot", "check"))
+    set_field(packet, name, chance.randrange(16 if name in ("kind", "operation") else 256))
 
 
 def _forged(chance: random.Random, port: int, about: int, lanes: int) -> bytes:
@@ -205,7 +206,7 @@ def _tree_entities(program: Artifact) -> list[p4rt.Entity]:
         for port in PORTS[:2]:
             at = station(port)
             where = {"address": number(at.ip_bytes), "udp_port": at.udp_port}
-            bits = 1 << port if job == UPLINK_JOB else 0b101 << 2 * port
+            bits = 1 << port if job == UPLINK_JOB else 0b11 << 2 * port
             params = {"worker": bits, "quorum": quorum, "group": job, "job_index": job}
             copy = {"job": job, "instance": first + port}
             to = {"mac": number(at.mac_bytes), "bits": bits, **where}
@@ -213,11 +214,8 @@ def _tree_entities(program: Artifact) -> list[p4rt.Entity]:
             made.append(names.entry("replicas", copy, "address_to", **to))
         below = {
             "port": UPLINK, "mac": number(BELOW.mac_bytes), "address": number(BELOW.ip_bytes),
-            "total": 7, "elsewhere": 0xF0, "group": job, "job_index": job,
+            "elsewhere": 0xF0, "group": job, "job_index": job,
         }  # fmt: skip
-        made.append(
-            names.entry("trees", slots, "below", **below)
-            if job == UPLINK_JOB
-            else names.entry("trees", slots, "top", total=4)
-        )
+        if job == UPLINK_JOB:
+            made.append(names.entry("trees", slots, "below", **below))
     return made

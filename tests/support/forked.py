@@ -5,6 +5,7 @@ import gc
 import multiprocessing
 import os
 import runpy
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -39,6 +40,11 @@ class Script:
         self._process.join()
         assert self._process.exitcode == 0, errors
         return said, errors
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        if self._process.pid:
+            os.kill(self._process.pid, number)
 
     def kill(self) -> None:
         """Kill it as ``kill -9`` does, and wait for its end."""

@@ -15,7 +15,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.wire.check import intact, seal
 from innet.wire.frames import ENCAPSULATION_BYTES, SOURCE_IP, SOURCE_PORT, Address
 from innet.wire.layout import WITH_LANES, Kind
-from innet.wire.records import Records, bare, packet_dtype
+from innet.wire.records import Records, bare, get_field, packet_dtype, set_field
 
 LANES, WITHIN = 64, 250.0
 FRAME = packet_dtype(LANES, ENCAPSULATION_BYTES)
@@ -51,7 +51,8 @@ class Switch:
 
     def answer(self, packet: Records, kind: Kind, workers: int = 0b111) -> None:
         """Send a contribution back as a reply that names these workers."""
-        packet["kind"], packet["workers"] = kind, workers
+        set_field(packet, "kind", kind)
+        packet["workers"] = workers
         packet["count"] = workers.bit_count() if kind == Kind.RESULT else 0
         self.send(packet)
 
@@ -60,7 +61,7 @@ class Switch:
         frame = packet.view(np.uint8)
         frame[SOURCE_IP] = np.frombuffer(SERVICE.ip_bytes, np.uint8)
         frame[SOURCE_PORT] = np.frombuffer(SERVICE.udp_port.to_bytes(2), np.uint8)
-        if packet["kind"][0] not in WITH_LANES:
+        if get_field(packet, "kind")[0] not in WITH_LANES:
             packet = bare(packet)
         seal(packet, SERVICE_IP, SERVICE.udp_port)
         self.sock.send(packet.tobytes())

@@ -10,7 +10,7 @@ from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import UDP_PORT, Kind, Operation
 from innet.wire.parameters import Ask
-from innet.wire.records import blank, packet_bytes, packet_dtype
+from innet.wire.records import blank, packet_bytes, packet_dtype, set_field
 
 LANES = 64
 WIDTH = LANES - wire.HEADER_LANES
@@ -27,10 +27,11 @@ def result(
     """Return a sealed result of so many workers. `fields` are other fields of the packet."""
     front = encapsulation(SERVICE, RACK, packet_bytes(LANES))
     packets = blank(1, LANES, Kind.RESULT, front)
-    packets["flags"], packets["operation"], packets["lanes"] = ask, operation, lanes
+    set_field(packets, "operation", operation)
+    packets["flags"], packets["lanes"] = ask, lanes
     packets["count"], packets["job"] = workers, 7
     for name, value in fields.items():
-        packets[name] = value
+        set_field(packets, name, value)
     seal(packets, SERVICE_NUMBER, SERVICE.udp_port)
     return packets.tobytes()
 

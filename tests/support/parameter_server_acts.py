@@ -44,7 +44,7 @@ def pushes(job: str) -> Callable[[pbox.Server, str], bool]:
         # Without a rank there is no key. The only way left is to guess one at a core's port.
         [core] = server._cores
         with socket.create_connection(("127.0.0.1", core.port), WITHIN) as sock:
-            number = server._jobs[job].number
+            number = server._jobs._jobs[job].number
             sock.sendall(
                 HEADER.pack(MAGIC, FrameKind.HELLO, next(RANKS), 16, number, 0.0) + bytes(16)
             )

@@ -42,7 +42,7 @@ class QuorumRoom:
         self._barrier.wait()
         combined = lanes.sum(axis=0) if operation == Operation.SUM else lanes.max(axis=0)
         counts = np.full(len(chunks), len(present), np.uint16)
-        members = np.full(len(chunks), sum(1 << mine for mine in present), np.uint32)
+        members = np.full(len(chunks), sum(1 << mine for mine in present), np.uint64)
         return Reduction(combined.astype(np.int32), flags, counts, members)
 
 

@@ -17,7 +17,7 @@ from innet.rpc.client import translated
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
 from innet.wire.layout import HEADER_BYTES, LANE_BYTES, Flag, Kind, Operation
-from innet.wire.records import blank, packet_bytes, packet_dtype
+from innet.wire.records import blank, packet_bytes, packet_dtype, set_field
 
 LANES = 64
 _HELLO_EVERY = 0.05
@@ -149,7 +149,8 @@ class ScriptedWorker:
         """Send a contribution to one of the job's slots, with `value` in every lane."""
         prefix = encapsulation(self.address, self.service, packet_bytes(LANES))
         packet = blank(1, LANES, Kind.CONTRIBUTION, prefix)
-        packet["operation"], packet["job"] = Operation.SUM, self.admission.job_id
+        set_field(packet, "operation", Operation.SUM)
+        packet["job"] = self.admission.job_id
         packet["term"], packet["slot"] = self.resume.term, self.resume.first_slot + slot
         packet["sequence"], packet["lanes"] = sequence, value
         packet["flags"] = Flag.CARRIED | Flag.WANTED

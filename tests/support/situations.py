@@ -33,8 +33,8 @@ def healthy() -> tuple[pb.Job, pb.Switch]:
     members = [member(rank) for rank in range(WORKERS)]
     job = pb.Job(
         name="train", switch="tor", id=1, term=7, workers=WORKERS, quorum=WORKERS, lanes=64,
-        slots=SLOTS, joined=range(WORKERS), path=pb.PATH_SWITCH, members=members,
-        worker_lease_s=3.0,
+        slots=SLOTS, asked_slots=SLOTS, min_slots=SLOTS, joined=range(WORKERS),
+        path=pb.PATH_SWITCH, members=members, worker_lease_s=3.0,
     )  # fmt: skip
     switch = pb.Switch(
         name="tor", grpc_address="10.0.9.1:9559", ports=range(1, 5), lanes=64, slots=8192,

@@ -22,7 +22,7 @@ from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
 from innet.wire.layout import HEADER_BYTES, Kind, Operation
-from innet.wire.records import blank, packet_bytes
+from innet.wire.records import blank, get_field, packet_bytes, set_field
 
 TERM, SLOTS, UPLINK, PLACES = 3, 8, 4, 3
 """The term and slots of every job, the port of a rack's uplink, and the ports for its workers."""
@@ -146,7 +146,8 @@ class Job:
             1, lanes, Kind.CONTRIBUTION, encapsulation(source, SERVICE, packet_bytes(lanes))
         )
         packet["job"], packet["term"], packet["slot"] = self.number, TERM, self.first_slot + slot
-        packet["operation"], packet["sequence"] = Operation.SUM, self.uses[slot]
+        set_field(packet, "operation", Operation.SUM)
+        packet["sequence"] = self.uses[slot]
         packet["flags"] = told(carried=lanes > 0, wanted=rank in chunk.wants)
         if lanes:
             packet["lanes"] = chunk.lanes[rank]
@@ -156,7 +157,7 @@ class Job:
     def _accepted(self, chunk: Chunk, rank: int, frame: bytes, slot: int) -> bool:
         """Return whether a frame is the result that the worker waits for. It has to be right."""
         packet = packet_in(frame, SERVICE)
-        if packet["kind"] != Kind.RESULT:
+        if get_field(packet, "kind") != Kind.RESULT:
             return False
         assert (packet["slot"], packet["sequence"]) == (self.first_slot + slot, self.uses[slot])
         assert packet["workers"] == self.bits

@@ -23,10 +23,10 @@ FORMATS = {
     "ipv4": "version:4 header_length:4 diffserv:6 ecn:2 total_length:16 identification:16 flags:3 "
     "fragment_offset:13 time_to_live:8 protocol:8 checksum:16 source:32 destination:32",
     "udp": "source:16 destination:16 length:16 checksum:16",
-    "innet": "version:8 kind:8 operation:8 count:8 job:16 term:16 slot:16 flags:16 sequence:32 "
-    "workers:32 check:32",
-    "front": "version:8 kind:8 operation:8 count:8 job:16",
-    "rest": "term:16 slot:16 flags:16 sequence:32 workers:32 check:32",
+    "innet": "version:8 kind:4 operation:4 count:16 job:16 term:16 slot:16 flags:16 sequence:32 "
+    "workers:64 check:32",
+    "front": "version:8 kind:4 operation:4 count:16 job:16",
+    "rest": "term:16 slot:16 flags:16 sequence:32 workers:64 check:32",
     "lanes": " ".join(f"lane_{n:02x}:32" for n in range(64)),
 }
 NONE, CONTRIBUTION, HELLO, CLEAR, AGAIN, QUESTION = range(6)
@@ -274,12 +274,12 @@ class TofinoSwitch:
         innet = packet.extract("innet")
         kind, operation, carried = innet["kind"], innet["operation"], innet["flags"] >> 3 & 1
         lengths = ipv4["total_length"], udp["length"]
-        if innet["version"] != 3:
+        if innet["version"] != 4:
             return
-        if lengths == (308, 288) and kind in {1, 2} and operation in {1, 2} and carried:
+        if lengths == (312, 292) and kind in {1, 2} and operation in {1, 2} and carried:
             packet.extract("lanes")
             packet["meta.form"] = CONTRIBUTION if kind == 1 else RESULT
-        elif lengths == (52, 32):
+        elif lengths == (56, 36):
             forms = {
                 1: (CONTRIBUTION, operation == 1 and not carried),
                 2: (RESULT, operation in {1, 2}),

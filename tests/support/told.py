@@ -64,11 +64,16 @@ class Told:
     def switch_changed(self, problem: str | None) -> Actions:
         """Let the switch become ready, or fail."""
         self.reachable = problem is None
-        return self.do("switch_changed", "tor", problem)
+        return self.report("switch_changed", "tor", problem)
 
     def do(self, name: str, *arguments, **named) -> Actions:
         """Call one of the job's methods with the present time."""
         self.last = getattr(self.job, name)(*arguments, now=self.now, **named) or []
+        return self.last
+
+    def report(self, name: str, *arguments) -> Actions:
+        """Report on a switch: call one of the methods of the job's reports with the present time."""
+        self.last = getattr(self.job.reports, name)(*arguments, now=self.now)
         return self.last
 
     def join(self, rank: int, *, fallback: bool = False) -> None:
@@ -87,9 +92,9 @@ class Told:
         for _ in range(2):
             wanted = self.wanted()
             if wanted and wanted.clear:
-                said += self.do("cells_cleared", "tor", wanted.term)
+                said += self.report("cells_cleared", "tor", wanted.term)
             elif wanted and self.reachable:
-                said += self.do("entries_held", "tor", wanted.term, wanted.ranks)
+                said += self.report("entries_held", "tor", wanted.term, wanted.ranks)
         self.last = said
         return said
 

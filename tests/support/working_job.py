@@ -15,6 +15,7 @@ from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.p4runtime import p4runtime_pb2_grpc
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Kind
+from innet.wire.records import get_field
 
 SWITCH, FALLBACK = pb.PATH_SWITCH, pb.PATH_FALLBACK
 LONG = 60.0
@@ -58,7 +59,7 @@ def assert_sums(workers: list[ScriptedWorker], sequence: int, quorum: int = 0) -
         each.contribute(0, sequence, 10**each.rank)
     for each in workers:
         packet = each.result()
-        assert (packet["kind"], packet["sequence"], packet["count"]) == (
+        assert (get_field(packet, "kind"), packet["sequence"], packet["count"]) == (
             Kind.RESULT,
             sequence,
             len(some),

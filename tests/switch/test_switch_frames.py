@@ -22,7 +22,7 @@ from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, encapsulation
 from innet.wire.layout import HEADER_BYTES, UDP_PORT, Flag, Kind, Operation
-from innet.wire.records import Records, blank, packet_bytes
+from innet.wire.records import Records, blank, packet_bytes, set_field
 
 PORTS = (1, 2, 3)
 UDP_SEGMENT = 103
@@ -80,7 +80,7 @@ def passing() -> dict[str, Ether]:
     """Return frames that the switch only has to pass on."""
     somebody = "02:00:00:00:00:99"
     innet = blank(1, 64, Kind.CONTRIBUTION)
-    innet["operation"] = Operation.SUM
+    set_field(innet, "operation", Operation.SUM)
     good = sealed(innet, 53).tobytes()
     return {
         "ARP for another": arp_request(1, "10.0.0.2"),
@@ -236,7 +236,7 @@ def test_a_worker_cannot_clear_and_its_hello_has_one_form(rack, changes):
     before = rack.dropped(2)
     record = hello()
     for name, value in changes.items():
-        record[name] = value
+        set_field(record, name, value)
     rack.send(2, sealed(record, station(2).udp_port, station(2).ip_number).tobytes())
     rack.assert_quiet(2)
     rack.assert_dropped(2, before, refused=1)
@@ -247,7 +247,8 @@ def test_a_worker_cannot_clear_and_its_hello_has_one_form(rack, changes):
 
 def contribution() -> bytes:
     record = blank(1, 64, Kind.CONTRIBUTION, encapsulation(station(1), SERVICE, packet_bytes(64)))
-    record["operation"], record["flags"] = Operation.SUM, Flag.CARRIED | Flag.WANTED
+    set_field(record, "operation", Operation.SUM)
+    record["flags"] = Flag.CARRIED | Flag.WANTED
     return sealed(record, station(1).udp_port).tobytes()
 
 

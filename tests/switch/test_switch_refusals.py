@@ -30,7 +30,7 @@ CPU_PORT = 510
         pytest.param({"version": VERSION - 1}, id="an old version"),
         pytest.param({"kind": Kind.RESULT}, id="a result"),
         pytest.param({"kind": Kind.CLEAR, "operation": 0}, id="a clear with lanes"),
-        pytest.param({"kind": 99}, id="no kind"),
+        pytest.param({"kind": 15}, id="no kind"),
         pytest.param({"operation": 0}, id="no operation"),
         pytest.param({"operation": max(Operation) + 1}, id="another operation"),
     ],
@@ -130,7 +130,8 @@ def test_a_contribution_with_any_bit_flipped_changes_nothing_and_is_counted(job,
 
 def has_form(frame: bytes) -> bool:
     """Return whether version, kind, operation, flags and length of a packet go together."""
-    version, kind, operation = frame[ENCAPSULATION_BYTES : ENCAPSULATION_BYTES + 3]
+    version, call = frame[ENCAPSULATION_BYTES : ENCAPSULATION_BYTES + 2]
+    kind, operation = divmod(call, 16)
     carried = bool(frame[ENCAPSULATION_BYTES + 11] & Flag.CARRIED)
     if version != VERSION:
         return False

@@ -47,6 +47,32 @@ def test_who_lost_the_result_is_answered_alone(job):
     job.assert_counted(before, answered=1)
 
 
+def test_a_result_says_how_many_workers_are_in_it(job):
+    """A contribution may be the sum of a switch below, of many workers."""
+    job.send(0, 1, 40, count=300)
+    job.send(0, 1, 40, count=300)
+    job.assert_pending(0, 1, 0b01)
+    job.send(1, 1, 2, count=4000)
+    for worker in (0, 1):
+        job.assert_result(worker, 1, 42, workers=0b11, count=4300)
+    job.send(0, 1, 40, count=7)
+    job.assert_result(0, 1, 42, workers=0b11, count=4300)
+    for worker in (0, 1):
+        job.send(worker, 3, 1)  # the same copy, for a later chunk
+    for worker in (0, 1):
+        job.assert_result(worker, 3, 2, workers=0b11, count=2)
+
+
+@of(ONE_OF_TWO)
+def test_who_comes_after_the_quorum_is_not_counted(job):
+    job.send(0, 1, 40, count=20)
+    job.assert_result(0, 1, 40, workers=0b01, count=20)
+    job.assert_result(1, 1, None, workers=0b01, carried=True, count=20)
+    for _ in range(2):
+        job.send(1, 1, 2, count=300)
+        job.assert_result(1, 1, 40, workers=0b01, count=20)
+
+
 @of(ONE_OF_TWO)
 def test_who_comes_after_the_quorum_is_answered_and_not_in_the_sum(job):
     job.send(0, 1, 40)

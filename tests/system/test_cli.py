@@ -167,7 +167,7 @@ def test_a_switch_is_removed_and_can_be_added_again(switch: Switch):
         ),
         ("switch show nowhere", "no switch 'nowhere'; the controller has: tor"),
         ("switch remove nowhere", "no switch 'nowhere'; the controller has: tor"),
-        ("job create j --switch tor --workers 33", "33 workers: the switch 'tor' sums 32 contrib"),
+        ("job create j --switch tor --workers 65", "65 workers: the switch 'tor' sums 64 contrib"),
         ("job create j --switch tor --workers 4097", "4097 workers: a job has 1 to 4096"),
         ("job create j --switch tor --workers 0", "0 workers"),
         ("job create j --switch spine --workers 2", "no switch 'spine'; the controller has: tor"),

@@ -22,7 +22,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import WITH_LANES, Flag, Kind, Operation
-from innet.wire.records import blank, packet_bytes
+from innet.wire.records import blank, packet_bytes, set_field
 
 LANES, SLOTS, WORKERS = 64, 4, 2
 SEQUENCES = 40
@@ -58,10 +58,11 @@ class Scene:
         made["slot"], made["sequence"] = shown.first_slot + slots, 1 + uses
         made["job"], made["term"] = shown.id, shown.term
         if lanes:
-            made["operation"], made["lanes"] = Operation.SUM, 1
+            set_field(made, "operation", Operation.SUM)
+            made["lanes"] = 1
             made["flags"] = Flag.CARRIED | Flag.WANTED
         for name, value in fields.items():
-            made[name] = value
+            set_field(made, name, value)
         sealer = sealed_for or source
         seal(made, int.from_bytes(sealer.ip_bytes, "big"), sealer.udp_port)
         return [packet.tobytes() for packet in made]

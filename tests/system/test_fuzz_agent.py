@@ -19,7 +19,7 @@ from innet.local.faults import DOWN, UP
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import WITH_LANES, Kind
-from innet.wire.records import bare, packet_dtype
+from innet.wire.records import bare, get_field, packet_dtype, set_field
 
 PACKETS = int(os.environ.get("INNET_FUZZ_PACKETS", "20000"))
 BATCH = 250
@@ -68,19 +68,19 @@ def foreign(chance: random.Random, answer: bytes) -> bytes:
     packet = answered.copy()
     packet["sequence"] += chance.randrange(3)
     packet["lanes"] = chance.getrandbits(31)
-    packet["kind"] = chance.choice((Kind.RESULT, Kind.PENDING, Kind.STALE))
+    set_field(packet, "kind", chance.choice((Kind.RESULT, Kind.PENDING, Kind.STALE)))
     match chance.choice(("job", "term", "slot", "sequence", "kind", "version")):
-        case "job" | "term" as field:
-            packet[field] ^= chance.randint(1, 0xFFFF)
+        case "job" | "term" as name:
+            packet[name] ^= chance.randint(1, 0xFFFF)
         case "slot":
             packet["slot"] ^= chance.randint(SLOTS, 0xFFFF)
         case "sequence":  # the slot has used that number before
             packet["sequence"] = chance.randrange(int(answered["sequence"][0]))
         case "kind":
-            packet["kind"] = chance.choice(OTHER_KINDS)
+            set_field(packet, "kind", chance.choice(OTHER_KINDS))
         case "version":
             packet["version"] ^= chance.randint(1, 0xFF)
-    if packet["kind"][0] not in WITH_LANES and chance.random() < 0.8:
+    if get_field(packet, "kind")[0] not in WITH_LANES and chance.random() < 0.8:
         packet = bare(packet)
     address, port = answer[SOURCE_ADDRESS], answer[SOURCE_PORT]
     seal(packet, int.from_bytes(address, "big"), int.from_bytes(port, "big"))

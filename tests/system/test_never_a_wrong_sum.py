@@ -72,9 +72,10 @@ LAST_BIT = 8 * FRAME.itemsize - 1
 DAMAGES = {
     **{name: Flip((bit,)) for name, bit in ENCAPSULATION.items()},
     **{name: Flip((bit,)) for name, bit in OURS.items()},
+    "operation": Flip((OURS["call"] + 6,)),
     "another contribution's slot": Flip((OURS["flags"] - 1,)),
     "another contribution's sequence": Flip((OURS["workers"] - 2,)),
-    "a result": Flip((OURS["operation"] - 1, OURS["operation"] - 2)),
+    "a result": Flip((OURS["call"] + 2, OURS["call"] + 3)),
     "last bit": Flip((LAST_BIT,)),
     "two lanes": Flip((OURS["lanes"] + 31, OURS["lanes"] + 63)),
     "headers overwritten": Overwrite(0, bytes(ENCAPSULATION_BYTES)),

@@ -22,6 +22,7 @@ from innet.host.agent import Agent
 from innet.local.faults import Faults
 from innet.machine.environment import PRIVATE_KEY_FILE
 from innet.wire.layout import Kind, Operation
+from innet.wire.records import get_field
 
 LANES = 256
 CAPTURED = int(os.environ.get("INNET_SOAK_ELEMENTS", str(10_000_000)))
@@ -92,9 +93,10 @@ def different(files: Iterable[Path]) -> np.ndarray:
     for file in files:
         packets = captured(file, LANES)
         for packet, ip, port in zip(packets, *senders(packets), strict=True):
-            name = *(int(packet[each]) for each in ("kind", "term", "slot", "sequence")), ip, port
-            if packet["kind"] in (Kind.CONTRIBUTION, Kind.RESULT):
-                covered = packet["operation"] == Operation.WRAPPING_SUM
+            told = (int(get_field(packet, each)) for each in ("kind", "term", "slot", "sequence"))
+            name = *told, ip, port
+            if get_field(packet, "kind") in (Kind.CONTRIBUTION, Kind.RESULT):
+                covered = get_field(packet, "operation") == Operation.WRAPPING_SUM
                 content = packet["lanes"].tobytes()
                 assert (found if covered else bare).setdefault(name, content) == content
     assert len(bare) < 20, "only the agreement on a session goes without pads"

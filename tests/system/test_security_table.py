@@ -36,7 +36,7 @@ from innet.rpc import innet_pb2_grpc as rpc
 from innet.wire.check import seal
 from innet.wire.frames import Address, encapsulation
 from innet.wire.layout import WITH_LANES, Flag, Kind, Operation
-from innet.wire.records import blank, packet_bytes
+from innet.wire.records import blank, packet_bytes, set_field
 
 
 def test_the_tables_are_there_and_every_cell_says_yes_or_no():
@@ -179,7 +179,8 @@ def packet(scene: Scene, job: str, source: Address, target: Address, kind: Kind)
     made["slot"], made["sequence"] = shown.first_slot + SLOTS - 1, 1
     made["job"], made["term"] = shown.id, shown.term
     if lanes:
-        made["operation"], made["lanes"] = Operation.SUM, 1
+        set_field(made, "operation", Operation.SUM)
+        made["lanes"] = 1
         made["flags"] = Flag.CARRIED | Flag.WANTED
     seal(made, int.from_bytes(source.ip_bytes), source.udp_port)
     return made.tobytes()

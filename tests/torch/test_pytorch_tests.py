@@ -9,9 +9,10 @@ from libraries import PYTHON, needs, quiet
 from paths import SUPPORT
 
 SOME = """
-    test_DistributedDataParallelCPU test_accumulate_gradients_no_sync test_all_gather_object_subgroup
-    test_all_reduce_coalesced_sum test_all_reduce_full_group_max test_all_reduce_sum_async
-    test_barrier test_batch_isend_irecv_gloo test_get_future test_monitored_barrier_gloo
+    test_DistributedDataParallelCPU test_accumulate_gradients_no_sync
+    test_all_gather_object_subgroup test_all_reduce_coalesced_sum test_all_reduce_full_group_max
+    test_all_reduce_sum_async test_barrier test_barrier_timeout_full_group
+    test_batch_isend_irecv_gloo test_get_future test_monitored_barrier_gloo
     test_sparse_all_reduce_sum
 """.split()
 # `make soak` runs all of them. This one wants a backend with the name of Gloo.

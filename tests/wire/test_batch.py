@@ -8,7 +8,7 @@ import pytest
 from innet.errors import CompilerError
 from innet.wire import batch
 from innet.wire.check import checks
-from innet.wire.layout import Kind
+from innet.wire.layout import HEADER_BYTES, Kind
 from innet.wire.records import blank
 
 SHAPES = pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def random_packets(packets: int, lanes: int, front: int, seed: int = 1):
 @SHAPES
 def test_word_sums_are_exact_modulo_2_to_the_64(which_code, packets, lanes, front):
     records, chance = random_packets(packets, lanes, front)
-    words = 6 + lanes
+    words = HEADER_BYTES // 4 + lanes
     weights = chance.integers(0, 2**64, words, np.uint64)
     wanted = []
     for record in records:
@@ -98,7 +98,7 @@ def test_c_is_given_nothing_that_it_would_take_for_something_else():
     with pytest.raises(AssertionError):
         batch.load_lanes(records, np.array([3, 0, 1]), chunks, which)
     with pytest.raises(AssertionError):
-        batch.word_sums(records, np.zeros(71, np.uint64))
+        batch.word_sums(records, np.zeros(72, np.uint64))
 
 
 def test_without_a_compiler_numpy_does_it(monkeypatch):

@@ -40,7 +40,7 @@ from innet.wire.layout import (
     Kind,
     Operation,
 )
-from innet.wire.records import blank, packet_bytes, packet_dtype
+from innet.wire.records import blank, get_field, packet_bytes, packet_dtype, set_field
 
 P4 = Path(innet.__file__).parent / "p4"
 HEADERS_P4 = P4 / "shared" / "headers.p4"
@@ -58,7 +58,7 @@ def p4_header(name: str, lanes: int = 64) -> list[tuple[str, int]]:
     """Return (name, bits) of a P4 header's fields, in order."""
     body = re.search(rf"header\s+{name}\s*\{{(.*?)\}}", p4_text(lanes), re.DOTALL)
     assert body, f"no header {name} in {HEADERS_P4}"
-    return [(field, int(bits)) for bits, field in re.findall(r"bit<(\d+)>\s+(\w+)\s*;", body[1])]
+    return [(name, int(bits)) for bits, name in re.findall(r"bit<(\d+)>\s+(\w+)\s*;", body[1])]
 
 
 def p4_constants(prefix: str) -> dict[str, int]:
@@ -78,12 +78,13 @@ P4_HEADER = placed(p4_header("innet_t"))
 
 
 def test_table_has_the_p4_headers_fields():
-    assert placed([(field.name, field.bits) for field in HEADER]) == P4_HEADER
+    assert placed([(each.name, each.bits) for each in HEADER]) == P4_HEADER
     assert sum(bits for _, bits in p4_header("innet_t")) == HEADER_BYTES * 8
 
 
 def test_scapy_layer_has_the_p4_headers_fields():
-    assert placed([(field.name, int(field.sz * 8)) for field in Innet.fields_desc]) == P4_HEADER
+    bits = [(each.name, getattr(each, "size", int(each.sz * 8))) for each in Innet.fields_desc]
+    assert placed(bits) == P4_HEADER
 
 
 @pytest.mark.parametrize("front", [0, ENCAPSULATION_BYTES])
@@ -95,7 +96,9 @@ def test_numpy_view_has_the_p4_headers_fields(lanes: int, front: int):
         for name in dtype.names
         if name not in ("encapsulation", "lanes")
     ]
-    assert view == P4_HEADER
+    kind, operation = (each for each in P4_HEADER if each[0] in ("kind", "operation"))
+    call = "call", kind[1], kind[2] + operation[2]
+    assert view == [P4_HEADER[0], call, *P4_HEADER[3:]]
     assert all(dtype[name].kind == "u" and dtype[name].str[0] in ">|" for name, _, _ in view)
     assert dtype.itemsize == front + packet_bytes(lanes)
 
@@ -123,7 +126,7 @@ def test_encapsulation_is_as_long_as_the_p4_headers_in_front():
 
 
 headers = st.fixed_dictionaries(
-    {field.name: st.integers(0, 2**field.bits - 1) for field in HEADER}
+    {each.name: st.integers(0, 2**each.bits - 1) for each in HEADER}
     | {"kind": st.sampled_from(sorted(WITH_LANES)).map(int)}
 )
 lane_values = st.sampled_from([64, 256]).flatmap(lambda lanes: arrays(np.int32, lanes))
@@ -138,7 +141,7 @@ addresses = st.builds(
 def filled(header: dict[str, int], lanes: np.ndarray, front: bytes = b"") -> np.ndarray:
     packet = blank(1, lanes.size, Kind.CONTRIBUTION, front)
     for name, value in header.items():
-        packet[name] = value
+        set_field(packet, name, value)
     packet["lanes"] = lanes
     return packet
 
@@ -153,7 +156,7 @@ def assert_holds(packet: Packet, header: dict[str, int], lanes: np.ndarray) -> N
 def test_numpy_reads_what_scapy_builds(header: dict[str, int], lanes: np.ndarray):
     raw = bytes(Innet(**header) / Lanes(lanes=lanes.tolist()))
     (packet,) = np.frombuffer(raw, packet_dtype(lanes.size))
-    assert {name: int(packet[name]) for name in header} == header
+    assert {name: int(get_field(packet, name)) for name in header} == header
     np.testing.assert_array_equal(packet["lanes"], lanes)
 
 
@@ -203,7 +206,8 @@ def test_data_with_its_checksum_sums_to_zero(data: bytes):
 @pytest.mark.parametrize("kind", list(Kind))
 def test_blank_packets_are_zero_but_for_version_and_kind(kind: Kind):
     packets = blank(3, 64, kind, bytes(range(1, ENCAPSULATION_BYTES + 1)))
-    expected = bytes(range(1, ENCAPSULATION_BYTES + 1)) + bytes([VERSION, kind])
+    expected = bytes(range(1, ENCAPSULATION_BYTES + 1)) + bytes([VERSION, kind << 4])
+    expected += (1 if kind == Kind.CONTRIBUTION else 0).to_bytes(2)
     assert packets.tobytes() == 3 * expected.ljust(packets.itemsize, b"\0")
 
 
@@ -252,8 +256,8 @@ def p4_weights(lanes: int, action: str) -> list[int]:
 
 @LANES
 def test_the_switch_has_the_same_weights(lanes: int):
-    assert p4_weights(lanes, "add_header") == [weight(k) for k in range(1, 8)]
-    assert p4_weights(lanes, "add_lanes") == [weight(8 + lane) for lane in range(lanes)]
+    assert p4_weights(lanes, "add_header") == [weight(k) for k in range(1, 9)]
+    assert p4_weights(lanes, "add_lanes") == [weight(9 + lane) for lane in range(lanes)]
 
 
 def test_weights_are_those_of_splitmix64():

@@ -14,7 +14,7 @@ from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
 from innet.rpc.plain import as_plain
-from innet.rpc.words import PATHS, left_out
+from innet.rpc.words import PATHS, left_out, slots_text
 from innet.terminal.console import console, say_json
 from innet.terminal.options import AsJson, ControllerAddress, TlsFolder
 from innet.terminal.tables import folding_table
@@ -41,6 +41,17 @@ def create(
         int,
         typer.Option(min=0, help="Workers that must be left for the job to go on; 0: the quorum."),
     ] = 0,
+    min_slots: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Lend all slots but so many, a power of two, to other jobs while the workers compute; "
+            "0: lend none.",
+        ),
+    ] = 0,
+    priority: Annotated[
+        int, typer.Option(min=0, max=100, help="Among the jobs that borrow slots.")
+    ] = 0,
     queue: Annotated[
         bool, typer.Option("--queue", help="Wait for slots if none are free.")
     ] = False,
@@ -61,7 +72,7 @@ def create(
     """Create a job: reserve slots of a switch, and print the token that its workers need."""
     request = pb.CreateJobRequest(
         name=name, switch=switch, workers=workers, slots=slots, quorum=quorum,
-        min_workers=min_workers, queue=queue, lease_s=lease,
+        min_workers=min_workers, queue=queue, lease_s=lease, min_slots=min_slots, priority=priority,
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
         secret = stack.enter_context(private_file(token_file)) if token_file else None
@@ -100,7 +111,7 @@ def list_jobs(
     for job in found.jobs:
         table.add_row(
             job.name, job.switch, str(job.workers), str(len(job.joined)), str(job.lanes),
-            str(job.slots), _path(job), job.owner,
+            slots_text(job), _path(job), job.owner,
         )  # fmt: skip
     _out.print(table)
     if sentence := left_out(found.left_out):
@@ -165,7 +176,10 @@ def delete(
 def _slots(job: pb.Job) -> str:
     if not job.slots:
         return f"no slots of {job.switch} yet"
-    return f"slots {job.first_slot} to {job.first_slot + job.slots - 1} of {job.switch}"
+    found = f"slots {job.first_slot} to {job.first_slot + job.slots - 1} of {job.switch}"
+    if job.min_slots == job.asked_slots:
+        return found
+    return f"{found}; {job.min_slots} are its own, and it borrows up to {job.asked_slots}"
 
 
 def _path(job: pb.Job) -> str:

@@ -53,3 +53,4 @@ class Clock:
                 name, lease = job.spec.name, job.spec.lease_s
                 registry.end(job, f"the job {name!r} had no worker for {lease:g} s")
         registry.grant_slots()  # a worker that has come or left may have changed the order
+        registry.lend_slots()

@@ -14,14 +14,13 @@ from innet.controller.jobs.history import History
 from innet.controller.jobs.job import Job
 from innet.controller.jobs.quotas import Holding
 from innet.controller.jobs.records import JobSpec, SlotRange
-from innet.controller.jobs.slots import allocate
 from innet.controller.jobs.terms import LAST_TERM
 from innet.controller.jobs.trees import Fabric
 from innet.controller.state import messages, validation
-from innet.controller.state.inventory import drained, uplinks
+from innet.controller.state.inventory import contributors, drained, uplinks
 from innet.controller.state.registry import Registry
 from innet.controller.switches.supervisor import Supervisor
-from innet.errors import AlreadyExists, ControllerError, NoCapacity, SwitchError
+from innet.errors import AlreadyExists, ControllerError, NoCapacity, SwitchError, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.tokens import new_token, token_digest
 
@@ -53,18 +52,19 @@ class JobRequests:
                 raise ControllerError(
                     f"the switch {request.switch!r} is drained and takes no new jobs: name another one"
                 )
-            fabric = Fabric.below(request.switch, uplinks(registry.switches)).with_drained(
-                drained(registry.switches)
-            )
-            validation.check_tree(request, len(fabric.uplinks))
+            fabric = Fabric.below(
+                request.switch, uplinks(registry.switches), contributors(registry.switches)
+            ).with_drained(drained(registry.switches))
+            validation.check_tree(request, len(fabric.uplinks), fabric.contributors)
             token = "" if request.token_digests else new_token()
             slots = self._slots(request)
             self._check_most_jobs()
-            holding, place = registry.held(owner), Holding(0, slots, request.workers)
+            kept = request.min_slots or slots
+            holding, place = registry.held(owner), Holding(0, kept, request.workers)
             # A job beyond the whole quota would wait for ever, and one that waits is a job, too.
             registry.check_quota(owner, Holding(holding.jobs), replace(place, jobs=1))
             slot_range = self._allocate(
-                request, fabric, slots, lambda: registry.check_quota(owner, holding, place)
+                request, fabric, kept, lambda: registry.check_quota(owner, holding, place)
             )
             spec = replace(self._spec(request, fabric, slots, token), owner=owner)
             job = self._start(spec, fabric, slot_range)
@@ -130,6 +130,10 @@ class JobRequests:
         have = self._registry.switches[request.switch].allocator.slots
         slots = request.slots or min(defaults.SLOTS, quota or have.slots, have.slots)
         have.check(slots)
+        if request.min_slots > slots:
+            raise UsageError(
+                f"a minimum of {request.min_slots} slots is more than the job's {slots}: give fewer"
+            )
         if quota and slots > quota:
             raise NoCapacity(
                 f"{slots} slots are more than the {quota} that a job may have: ask for fewer"
@@ -158,7 +162,7 @@ class JobRequests:
                     f"{len(waiting)} jobs whose workers are all there wait for slots of this switch "
                     "already: use --queue to wait behind them"
                 )
-            return allocate(self._registry.allocators(names), slots, request.workers)
+            return self._registry.allocate(names, slots, request.workers)
         except NoCapacity:
             if request.queue:
                 return None
@@ -180,6 +184,8 @@ class JobRequests:
             token_digest=b"".join(request.token_digests) or token_digest(token),
             number=self._last_number,
             others=tuple(fabric.uplinks)[1:],
+            min_slots=request.min_slots,
+            priority=request.priority,
         )
 
     def _new_id(self) -> int:
@@ -202,7 +208,7 @@ class JobRequests:
         registry.jobs[spec.name] = job
         for each in spec.switches:
             problem = registry.switches[each].supervisor.problem
-            registry.commit(job, job.switch_changed(each, problem, registry.clock()))
+            registry.commit(job, job.reports.switch_changed(each, problem, registry.clock()))
         if not registry.is_saved(job):
             registry.end(job, "its state cannot be kept")
             raise ControllerError(

@@ -46,21 +46,21 @@ class SwitchEvents:
         """Note that a switch has cleared a job's cells for a term."""
         with self._job(switch, job) as known:
             if known:
-                actions = known.cells_cleared(switch, term, self._registry.clock())
+                actions = known.reports.cells_cleared(switch, term, self._registry.clock())
                 self._registry.commit(known, actions)
 
     def held(self, switch: str, job: int, term: int, ranks: frozenset[int]) -> None:
         """Note that a switch admits these workers of a job in this term."""
         with self._job(switch, job) as known:
             if known:
-                actions = known.entries_held(switch, term, ranks, self._registry.clock())
+                actions = known.reports.entries_held(switch, term, ranks, self._registry.clock())
                 self._registry.commit(known, actions)
 
     def refused(self, switch: str, job: int, term: int, reason: str) -> None:
         """Note that a switch has refused a job's entries."""
         with self._job(switch, job) as known:
             if known:
-                actions = known.entries_refused(term, reason, self._registry.clock())
+                actions = known.reports.entries_refused(term, reason, self._registry.clock())
                 self._registry.commit(known, actions)
 
     def damaged(self, switch: str, counts: Mapping[int, int]) -> None:
@@ -108,7 +108,7 @@ class SwitchEvents:
     def _changed(self, switch: str, problem: str | None) -> None:
         with self._registry.lock:
             for job in self._registry.jobs_on(switch):
-                actions = job.switch_changed(switch, problem, self._registry.clock())
+                actions = job.reports.switch_changed(switch, problem, self._registry.clock())
                 self._registry.commit(job, actions)
 
     @contextlib.contextmanager

@@ -173,7 +173,10 @@ class SwitchRequests:
         for job in self._registry.jobs_on(record.name):
             now = job.switches.fabric
             found[job] = replace(
-                Fabric.of(job.spec.switches, links), drained=now.drained, lost=now.lost
+                Fabric.of(job.spec.switches, links),
+                drained=now.drained,
+                lost=now.lost,
+                contributors=now.contributors,
             )
             if not job.allows(found[job]):
                 raise ControllerError(

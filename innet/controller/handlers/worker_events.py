@@ -81,6 +81,11 @@ class WorkerEvents:
                 ready = message.ready
                 validation.check_ready(ready)
                 self._registry.commit(job, job.ready(nonce, ready.term, ready.exchange, now))
+            case "activity":
+                before = job.communicates
+                job.activity(nonce, now, busy=message.activity.busy)
+                if job.communicates != before:
+                    self._registry.lend_slots()
             case "trouble":
                 trouble = message.trouble
                 validation.check_reason(trouble.reason)

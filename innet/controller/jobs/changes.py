@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from innet.controller.jobs.history import Departed
+from innet.controller.jobs.history import LENDING, Departed
 from innet.controller.jobs.records import JobRecord
 from innet.controller.jobs.terms import Terms
 
@@ -57,7 +57,12 @@ def changes(
 
 
 def _terms(before: JobRecord, after: JobRecord, terms: Terms) -> Iterator[JobEvent]:
-    """Yield the end and the beginning of a term. A term without workers does not end, but is over."""
+    """Yield the end and the beginning of a term. A term without workers does not end, but is over.
+
+    Terms for lent slots are left out: they come and go with every burst.
+    """
+    if terms.cause in LENDING:
+        return
     why = f"{terms.cause}: {terms.why}" if terms.why else str(terms.cause)
     if before.agreement and not after.agreement and after.workers:
         yield JobEvent(TERM_ENDS, before.term, why, terms.culprit)

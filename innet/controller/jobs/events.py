@@ -39,6 +39,7 @@ class Admission:
     workers: int
     min_workers: int
     lanes: int
+    lends: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,12 @@ class Cause(StrEnum):
     SWITCH_REFUSED = "switch_refused"  # it refused the job's entries
     SWITCH_USABLE = "switch_usable"  # again, or for the first time
     CONTROLLER_RESTARTED = "controller_restarted"
+    SLOTS_BORROWED = "slots_borrowed"
+    SLOTS_RETURNED = "slots_returned"  # to the jobs that need them
+
+
+LENDING = frozenset({Cause.SLOTS_BORROWED, Cause.SLOTS_RETURNED})
+"""The causes of terms that a job begins in the normal course of lending and borrowing."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,9 @@ class History:
 
     @property
     def recoveries(self) -> int:
-        """Return the number of terms begun, except those for new workers."""
-        return self.terms.total() - self.terms[Cause.NEW_WORKERS]
+        """Return the number of terms begun, except those for new workers and for lent slots."""
+        others = {Cause.NEW_WORKERS, *LENDING}
+        return sum(count for cause, count in self.terms.items() if cause not in others)
 
     def note_departure(self, departed: Departed) -> None:
         """Note that a worker has left."""

@@ -20,6 +20,7 @@ from innet.controller.jobs.history import Cause, Departed, History
 from innet.controller.jobs.job_switches import JobSwitches
 from innet.controller.jobs.records import Assignment, Attachment, JobRecord, JobSpec, SlotRange
 from innet.controller.jobs.roster import Roster, Worker
+from innet.controller.jobs.switch_reports import SwitchReports
 from innet.controller.jobs.terms import Terms
 from innet.controller.jobs.trees import Fabric
 from innet.errors import AlreadyExists, InnetError, NotFound, UsageError
@@ -32,7 +33,7 @@ class Job:
     """A job, which passes each event on to its `roster`, its `switches` and its `terms`.
 
     Every worker first gets a copy of `invitation`. The `fabric` tells how the job's switches are
-    linked.
+    linked. `reports` takes the events that come from switches.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Job:
         self.roster = Roster(spec, invitation, now)
         self.switches = JobSwitches(spec, self.roster, fabric, slot_range)
         self.terms = Terms(term, spec, self.roster, self.switches, self.history, now)
+        self.reports = SwitchReports(self.switches, self.terms)
 
     @classmethod
     def restored(
@@ -56,7 +58,7 @@ class Job:
         """Return a job as an earlier controller left it. Its workers have one lease to come back."""
         fabric = fabric.with_drained(record.drained).with_lost(record.lost)
         job = cls(record.spec, record.term, invitation, fabric, record.slot_range, now)
-        job.switches.fresh = record.fresh
+        job.switches.fresh, job.switches.loan = record.fresh, record.loan
         job.roster.departed = dict(record.departed)
         job.roster.restore(record.workers, now)
         if record.agreement:
@@ -70,13 +72,14 @@ class Job:
         return JobRecord(
             self.spec,
             self.term,
-            self.slot_range,
+            self.switches.own_range,
             self.switches.fresh,
             self.agreement,
             tuple(self.roster.departed.items()),
             self.roster.records(),
             self.switches.fabric.drained,
             self.switches.fabric.lost,
+            self.switches.loan,
         )
 
     @property
@@ -96,8 +99,14 @@ class Job:
 
     @property
     def slot_range(self) -> SlotRange | None:
-        """Return the job's slots on its switches, or None while it waits for them."""
+        """Return the slots that the job uses on its switches, or None while it waits for some."""
         return self.switches.slot_range
+
+    @property
+    def communicates(self) -> bool:
+        """Return whether all workers of a job that lends slots would use some of a switch now."""
+        usable = self.path != Path.FALLBACK and not self.switches.problem
+        return usable and self.roster.communicates
 
     def assignment(self, switch: str, now: float) -> Assignment | None:
         """Return the job's entries for a switch, or None without slots."""
@@ -181,6 +190,11 @@ class Job:
         if worker := self.roster.find(nonce):
             worker.heard, worker.progress = now, progress
 
+    def activity(self, nonce: int, now: float, *, busy: bool) -> None:
+        """Note whether a worker communicates."""
+        if worker := self.roster.find(nonce):
+            worker.heard, worker.busy = now, busy
+
     def ready(self, nonce: int, term: int, exchange: int, now: float) -> Actions:
         """Note that a worker has stopped for a new term."""
         worker = self.roster.find(nonce)
@@ -224,61 +238,6 @@ class Job:
             why = f"worker {worker.rank} has left"
             return actions + self.terms.renew(Cause.WORKER_LEFT, why, now, worker.rank)
         return actions + self.terms.advance(now)
-
-    # Events from switches.
-
-    def switch_changed(self, switch: str, problem: str | None, now: float) -> Actions:
-        """Note that a switch is ready, with all its entries, or that it is not, and why."""
-        self.switches.set_problem(switch, problem)
-        if self.path != Path.SWITCH:
-            self.switches.choose(now)
-        elif problem and self.switches.sums(switch):
-            return self.terms.renew(Cause.SWITCH_LOST, problem, now)
-        return self.terms.look(now)
-
-    def drain(self, drained: Collection[str], now: float) -> Actions:
-        """Leave out these switches, of all that the controller has, if possible. Use all others."""
-        before, plan = self.switches.fabric.drained, self.switches.plan
-        self.switches.fabric = self.switches.fabric.with_drained(drained)
-        after = self.switches.fabric.drained
-        drains, returns = sorted(after - before), sorted(before - after)
-        if not (drains or returns):
-            return []
-        if self.path != Path.SWITCH or (self.switches.plan == plan and not after & plan.keys()):
-            return self.terms.look(now)
-        if drains:
-            why = f"the operator has drained {', '.join(drains)}"
-            return self.terms.renew(Cause.SWITCH_DRAINED, why, now)
-        why = f"the operator has undrained {', '.join(returns)}"
-        return self.terms.renew(Cause.SWITCH_USABLE, why, now)
-
-    def slots_granted(self, slot_range: SlotRange, now: float) -> Actions:
-        """Take the slots that the job has waited for."""
-        self.switches.slot_range = slot_range
-        return self.terms.look(now)
-
-    def cells_cleared(self, switch: str, term: int, now: float) -> Actions:
-        """Note that a switch has cleared the job's cells for a term."""
-        if term != self.term or self.path == Path.SWITCH:
-            return []
-        self.switches.set_clear(switch)
-        return self.terms.look(now)
-
-    def entries_held(self, switch: str, term: int, ranks: Collection[int], now: float) -> Actions:
-        """Note that a switch admits these workers in this term, directly or in a child's sum."""
-        if term != self.term:
-            return []
-        self.switches.set_held(switch, ranks)
-        return self.terms.advance(now)
-
-    def entries_refused(self, term: int, reason: str, now: float) -> Actions:
-        """Note that a switch has refused the job's entries."""
-        if term != self.term:
-            return []
-        self.terms.avoid_switch(reason, now, strict=True)
-        if self.path != Path.SWITCH:
-            return []
-        return self.terms.renew(Cause.SWITCH_REFUSED, reason, now)
 
     # Events of time.
 

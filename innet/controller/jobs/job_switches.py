@@ -24,7 +24,10 @@ Plan = Mapping[str, tuple[Share, ...]]
 
 
 class JobSwitches:
-    """The switches of a job with this roster, and their slots, None until the job has some.
+    """The switches of a job with this roster, and the slots that it has there.
+
+    `own_range` has the job's own slots, None until it has some. While there is a `loan`, the job uses
+    those slots instead.
 
     The `fabric` tells how the switches are linked, and which of them a term leaves out: those that
     are drained or lost. One switch is a tree of one node. `fresh` is set until the job's counters
@@ -34,7 +37,8 @@ class JobSwitches:
     def __init__(
         self, spec: JobSpec, roster: Roster, fabric: Fabric, slot_range: SlotRange | None
     ) -> None:
-        self.fabric, self.slot_range, self.fresh = fabric, slot_range, True
+        self.fabric, self.own_range, self.fresh = fabric, slot_range, True
+        self.loan: SlotRange | None = None
         self._spec, self._roster = spec, roster
         self._problems: dict[str, str | None] = dict.fromkeys(fabric.uplinks, _UNKNOWN)
         self._detours = {each: Detour() for each in fabric.uplinks}  # around a switch that was lost
@@ -44,6 +48,11 @@ class JobSwitches:
         self._planned: tuple[object, Plan] = (None, {})  # the last plan, with what it is for
 
     # Queries.
+
+    @property
+    def slot_range(self) -> SlotRange | None:
+        """Return the slots that the job uses, or None while it waits for some."""
+        return self.loan or self.own_range
 
     @property
     def pending(self) -> int:
@@ -66,8 +75,14 @@ class JobSwitches:
         needs = (fabric, self.slot_range, at, quorum)
         if self._planned[0] != needs:
             trees = fabric.trees({where.switch for where in at.values()})
-            by_rank = not self._spec.others
-            plan = shares(trees, self.slot_range, at, quorum, by_rank=by_rank)
+            plan = shares(
+                trees,
+                self.slot_range,
+                at,
+                quorum,
+                by_rank=not self._spec.others,
+                most=fabric.contributors,
+            )
             self._planned = needs, plan
         return self._planned[1]
 
@@ -150,7 +165,7 @@ class JobSwitches:
     def _crowding(
         self, worker: Worker, trees: list[Tree], at: Mapping[int, Attachment]
     ) -> UsageError | None:
-        most = most_contributors(trees)
+        most = most_contributors(trees, self.fabric.contributors)
         for tree in trees:
             for switch, count in loads(tree, at).items():
                 if count > most:
@@ -192,7 +207,8 @@ class JobSwitches:
         if plan := self.plan:
             return plan.get(switch, ())
         # A worker has left the tree, so it sums nothing more. Each switch still answers its workers.
-        return (answering_only(slot_range, here, self._roster.quorum),) if here else ()
+        quorum, most = self._roster.quorum, self.fabric.contributors
+        return (answering_only(slot_range, here, quorum, most),) if here else ()
 
     def _beyond(self, switch: str) -> dict[str, int]:
         """Return the port of a switch that leads to each worker at other switches, by MAC address."""

@@ -11,7 +11,8 @@ from innet.errors import QuotaExceeded
 class Holding:
     """Jobs, slots and workers: those that an owner holds, or the most that it may hold.
 
-    As a quota, 0 means no limit. The slots of a job count once, on however many switches they are.
+    As a quota, 0 means no limit. The slots of a job count once, on however many switches they are. Of
+    a job that lends slots, its own count.
     """
 
     jobs: int = 0
@@ -29,13 +30,13 @@ def held(jobs: Iterable[Job], owner: str) -> Holding:
     own = [job for job in jobs if job.spec.owner == owner]
     served = [job.spec for job in own if job.slot_range]
     return Holding(
-        len(own), sum(each.slots for each in served), sum(each.workers for each in served)
+        len(own), sum(each.kept_slots for each in served), sum(each.workers for each in served)
     )
 
 
 def place_of(job: Job) -> Holding:
     """Return what a waiting job will hold more when it gets its slots."""
-    return Holding(0, job.spec.slots, job.spec.workers)
+    return Holding(0, job.spec.kept_slots, job.spec.workers)
 
 
 def check_quota(owner: str, quota: Holding, holding: Holding, more: Holding) -> None:

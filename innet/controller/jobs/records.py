@@ -36,6 +36,11 @@ class SlotRange:
     first_slot: int
     slots: int
 
+    def overlaps(self, other: "SlotRange") -> bool:
+        """Return whether any slot is in both ranges."""
+        end, other_end = self.first_slot + self.slots, other.first_slot + other.slots
+        return self.first_slot < other_end and other.first_slot < end
+
 
 @dataclass(frozen=True)
 class Contributor:
@@ -55,17 +60,16 @@ class Contributor:
 class Share:
     """A switch's part in an aligned range of a job's slots.
 
-    A result contains the contributions of `total` workers. Without an `uplink` the switch is at the
-    top, and makes it. A sum of this switch takes `awaited` contributions, of workers and of
-    switches. Where it goes up, the parent's answer counts as one more. The bit `level_bit` is set in all
-    PENDING packets of the switch itself, so that workers can tell them from those of switches above.
+    Without an `uplink` the switch is at the top, and makes the results. A sum of this switch takes
+    `awaited` contributions, of workers and of switches. Where it goes up, the parent's answer counts as
+    one more. The bit `level_bit` is set in all PENDING packets of the switch itself, so that workers can
+    tell them from those of switches above.
     """
 
     first_slot: int
     slots: int
     contributors: tuple[Contributor, ...]
     uplink: Uplink | None
-    total: int
     awaited: int
     level_bit: int = 0
 
@@ -108,6 +112,9 @@ class JobSpec:
     the token of all ranks, or the digests of each rank's own. `others` are the switches besides
     `switch` on which the job has slots. `owner` is the name in the certificate of the client that
     created the job, empty without TLS.
+
+    The job never lends `min_slots` of its `slots`, or none of them if it is 0. Where several jobs want
+    to borrow the same slots, `priority` decides.
     """
 
     name: str
@@ -122,11 +129,23 @@ class JobSpec:
     number: int
     others: tuple[str, ...] = ()
     owner: str = ""
+    min_slots: int = 0
+    priority: int = 0
 
     @property
     def switches(self) -> tuple[str, ...]:
         """Return all switches that may take part in the job."""
         return (self.switch, *self.others)
+
+    @property
+    def kept_slots(self) -> int:
+        """Return the number of slots that are the job's own, whatever other jobs do."""
+        return self.min_slots or self.slots
+
+    @property
+    def lends(self) -> bool:
+        """Return whether the job lends slots while it does not need them, and borrows when it does."""
+        return self.kept_slots < self.slots
 
 
 @dataclass(frozen=True)
@@ -143,7 +162,8 @@ class WorkerRecord:
 class JobRecord:
     """The stored state of a job. `agreement` says how the term begins, None until it is agreed upon.
 
-    `drained` and `lost` are the job's switches that this term leaves out if it can.
+    `slot_range` has the job's own slots, and `loan` those that it uses instead, None while it borrows
+    none. `drained` and `lost` are the job's switches that this term leaves out if it can.
     """
 
     spec: JobSpec
@@ -155,6 +175,7 @@ class JobRecord:
     workers: tuple[WorkerRecord, ...]
     drained: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
+    loan: SlotRange | None = None
 
 
 @dataclass(frozen=True)

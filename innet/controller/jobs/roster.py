@@ -23,7 +23,8 @@ class Worker:
 
     `ready` is the exchange that the worker will begin with. It is None while the worker is at work,
     or when that exchange is unknown. `notified` is set once the worker has been sent the agreement
-    on the present term on its present stream.
+    on the present term on its present stream. `busy` is set while the worker of a job that lends slots
+    communicates.
     """
 
     rank: int
@@ -33,6 +34,7 @@ class Worker:
     where: Attachment | None = None
     ready: int | None = 0
     notified: bool = False
+    busy: bool = False
     progress: Progress = field(default_factory=Progress)
 
 
@@ -101,6 +103,11 @@ class Roster:
     def complete(self) -> bool:
         """Return whether all workers that have not left are admitted, and enough of them are left."""
         return len(self.admitted) >= max(1, self.left) and not self.ending
+
+    @property
+    def communicates(self) -> bool:
+        """Return whether all workers are there, and none of them computes."""
+        return all(each.busy for each in self.workers.values()) and self.complete
 
     @property
     def quorum(self) -> int:
@@ -175,6 +182,7 @@ class Roster:
             workers=self._spec.workers,
             min_workers=self._spec.min_workers,
             lanes=self._invitation.lanes,
+            lends=self._spec.lends,
         )
         departures = [Departure(rank, reason) for rank, reason in self.departed.items()]
         events: list[Event] = [admission, *departures]

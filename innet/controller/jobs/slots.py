@@ -1,6 +1,6 @@
 """The allocation of a switch to jobs: slots, counters, and room in its tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from innet.controller.jobs.records import SlotRange
 from innet.errors import NoCapacity, UsageError
@@ -30,11 +30,10 @@ class SlotAllocator:
                 f"{size} slots are more than the {self.slots} that the switch has: ask for fewer"
             )
 
-    def is_free(self, first: int, size: int) -> bool:
-        """Return whether all of these slots are free."""
-        return all(
-            first + size <= other or other + taken <= first for other, taken in self._taken.items()
-        )
+    @property
+    def taken(self) -> list[tuple[int, int]]:
+        """Return the first slot and the size of each reservation."""
+        return [*self._taken.items()]
 
     def reserve(self, first: int, size: int) -> None:
         """Reserve a range that is known to be free."""
@@ -87,6 +86,15 @@ def allocate(switches: Sequence[SwitchAllocator], slots: int, workers: int) -> S
     return slot_range
 
 
+def free_ranges(allocators: Sequence[SlotAllocator], size: int) -> Iterator[int]:
+    """Yield the first slot of every aligned range of this size that is free on all switches."""
+    end, at = min(each.slots for each in allocators), 0
+    taken = sorted({each for one in allocators for each in one.taken})
+    for first, count in [*taken, (end, 0)]:
+        yield from range(-(-at // size) * size, min(first, end) - size + 1, size)
+        at = max(at, first + count)
+
+
 def _index(switches: Sequence[SwitchAllocator], workers: int) -> int:
     for each in switches:
         each.check_room(workers)
@@ -97,9 +105,8 @@ def _index(switches: Sequence[SwitchAllocator], workers: int) -> int:
 
 
 def _first(allocators: Sequence[SlotAllocator], size: int) -> int:
-    for first in range(0, allocators[0].slots - size + 1, size):
-        if all(each.is_free(first, size) for each in allocators):
-            return first
+    for first in free_ranges(allocators, size):
+        return first
     fullest = min(allocators, key=lambda each: each.free)
     raise NoCapacity(
         f"no {size} neighbouring slots are free ({fullest.free} of {fullest.slots} are): "

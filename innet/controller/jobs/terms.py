@@ -116,10 +116,17 @@ class Terms:
             return self.advance(now)
         # Cells cleared while no worker was admitted are still clear.
         self.next(cause, now, reason, rank, still_clear=self.path != Path.SWITCH)
-        stopped: Actions = [
-            self.recover(each, reason) for each in self._roster.admitted if each.ready is None
-        ]
-        return stopped + self.advance(now)
+        return self._stop(reason) + self.advance(now)
+
+    def move(self, cause: Cause, reason: str, now: float) -> Actions:
+        """Begin a new term because the job has other slots now, whatever became of the present one.
+
+        The switches' entries and cells of the present term are not those of the new slots.
+        """
+        self.next(cause, now, reason)
+        if self._roster.ending:
+            return []  # nothing will be summed any more
+        return self._stop(reason) + self.advance(now)
 
     def recover(self, worker: Worker, reason: str) -> Notify:
         """Return the message that stops a worker for the present term."""
@@ -143,6 +150,10 @@ class Terms:
         return [
             Notify(worker.nonce, event) for worker in due for event in self._beginning(worker.rank)
         ]
+
+    def _stop(self, reason: str) -> Actions:
+        """Return the messages that stop the workers that have not stopped yet."""
+        return [self.recover(each, reason) for each in self._roster.admitted if each.ready is None]
 
     def _beginning(self, rank: int) -> Iterator[Event]:
         """Yield what a worker has to know as the term begins."""

@@ -34,18 +34,26 @@ class Fabric:
     """The switches that a job may use, `top` first, and their uplinks among each other.
 
     Trees leave out the `drained` switches and the `lost` ones, which cannot be used, if they can.
+    `contributors` is the number of bits in the bitmaps of each switch.
     """
 
     top: str
     uplinks: Mapping[str, tuple[Uplink, ...]]
     drained: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
+    contributors: int = MOST_CONTRIBUTORS
 
     @classmethod
-    def below(cls, top: str, uplinks: Mapping[str, tuple[Uplink, ...]]) -> "Fabric":
+    def below(
+        cls,
+        top: str,
+        uplinks: Mapping[str, tuple[Uplink, ...]],
+        contributors: Mapping[str, int] | None = None,
+    ) -> "Fabric":
         """Return the fabric of a switch, all switches below it, and the other parents of those.
 
-        `uplinks` are those of all switches. Other parents count up to the level of `top`.
+        `uplinks` are those of all switches. Other parents count up to the level of `top`. For
+        `contributors`, see :meth:`of`.
         """
         found, before = {top}, set[str]()
         while found != before:
@@ -63,16 +71,25 @@ class Fabric:
                 if heights[name] < heights[top]
                 for link in uplinks.get(name, ())
             }
-        return cls.of((top, *sorted((found | rising) - {top})), uplinks)
+        return cls.of((top, *sorted((found | rising) - {top})), uplinks, contributors)
 
     @classmethod
-    def of(cls, switches: tuple[str, ...], uplinks: Mapping[str, tuple[Uplink, ...]]) -> "Fabric":
-        """Return the fabric of these switches. The first is the top, and has no uplinks in it."""
+    def of(
+        cls,
+        switches: tuple[str, ...],
+        uplinks: Mapping[str, tuple[Uplink, ...]],
+        contributors: Mapping[str, int] | None = None,
+    ) -> "Fabric":
+        """Return the fabric of these switches. The first is the top, and has no uplinks in it.
+
+        `contributors` has the most that each can tell apart. The least of them holds for all.
+        """
         kept = {
             name: tuple(link for link in uplinks.get(name, ()) if link.parent in switches)
             for name in switches
         }
-        return cls(switches[0], {**kept, switches[0]: ()})
+        most = [(contributors or {}).get(name, MOST_CONTRIBUTORS) for name in switches]
+        return cls(switches[0], {**kept, switches[0]: ()}, contributors=min(most))
 
     def with_drained(self, drained: Iterable[str]) -> "Fabric":
         """Return the fabric with other drained switches. Names that it does not have are left out."""
@@ -188,12 +205,14 @@ def shares(
     quorum: int,
     *,
     by_rank: bool = False,
+    most: int = MOST_CONTRIBUTORS,
 ) -> dict[str, tuple[Share, ...]]:
     """Return the shares of every switch of the trees in a job with these workers, by rank.
 
     The slots are cut into aligned ranges, which are dealt to the trees in turn. A result takes the
     contributions of `quorum` workers. Where several switches sum, these are all workers. With
     `by_rank`, the bit of a worker is its rank, so that it does not depend on who else is there.
+    The switches have bitmaps of `most` bits.
     """
     pieces = 1
     while pieces < min(len(trees), slot_range.slots):
@@ -208,30 +227,35 @@ def shares(
         for switch, contributors in _contributors(tree, workers, bits).items():
             link = tree.links.get(switch)
             awaited = len(contributors) + 1 if link else len(contributors) + quorum - len(workers)
-            level_bit = _level_bit(levels[switch]) if link else 0
-            share = Share(first, size, contributors, link, quorum, awaited, level_bit)
+            level_bit = _level_bit(levels[switch], most) if link else 0
+            share = Share(first, size, contributors, link, awaited, level_bit)
             made[switch] = (*made.get(switch, ()), share)
     return made
 
 
-def answering_only(slot_range: SlotRange, workers: Mapping[int, Attachment], quorum: int) -> Share:
+def answering_only(
+    slot_range: SlotRange,
+    workers: Mapping[int, Attachment],
+    quorum: int,
+    most: int = MOST_CONTRIBUTORS,
+) -> Share:
     """Return the share of a switch that answers these workers, but adds nothing any more.
 
     Each worker has all bits. So it counts as one that has contributed, whatever a cell holds.
     """
     contributors = tuple(
-        Contributor((1 << MOST_CONTRIBUTORS) - 1, frozenset({rank}), instance, where)
+        Contributor((1 << most) - 1, frozenset({rank}), instance, where)
         for instance, (rank, where) in enumerate(sorted(workers.items()), 1)
     )
-    return Share(slot_range.first_slot, slot_range.slots, contributors, None, quorum, quorum)
+    return Share(slot_range.first_slot, slot_range.slots, contributors, None, quorum)
 
 
-def most_contributors(trees: Iterable[Tree]) -> int:
+def most_contributors(trees: Iterable[Tree], most: int = MOST_CONTRIBUTORS) -> int:
     """Return the number of contributors that a switch of these trees can tell apart.
 
-    Above them, its bitmap has a bit for each level but the highest (:class:`Share`).
+    Above them, its bitmap of `most` bits has a bit for each level but the highest (:class:`Share`).
     """
-    return MOST_CONTRIBUTORS - max(_levels(trees).values())
+    return most - max(_levels(trees).values())
 
 
 def loads(tree: Tree, workers: Mapping[int, Attachment]) -> dict[str, int]:
@@ -290,8 +314,8 @@ def _bits(trees: Iterable[Tree], workers: Mapping[int, Attachment]) -> _Bits:
     return bits
 
 
-def _level_bit(level: int) -> int:
-    return 1 << MOST_CONTRIBUTORS - level
+def _level_bit(level: int, most: int) -> int:
+    return 1 << most - level
 
 
 def _levels(trees: Iterable[Tree]) -> dict[str, int]:

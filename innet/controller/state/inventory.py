@@ -71,6 +71,11 @@ def uplinks(switches: Switches) -> dict[str, tuple[Uplink, ...]]:
     return {name: each.record.uplinks for name, each in switches.items()}
 
 
+def contributors(switches: Switches) -> dict[str, int]:
+    """Return the most contributors of a job at each switch."""
+    return {name: find(each.record.target).contributors for name, each in switches.items()}
+
+
 def drained(switches: Switches) -> frozenset[str]:
     """Return the drained switches."""
     return frozenset(name for name, each in switches.items() if each.record.drained)

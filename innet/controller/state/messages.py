@@ -121,6 +121,9 @@ def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
         worker_lease_s=lease_s,
         recoveries=job.history.recoveries,
         owner=job.spec.owner,
+        asked_slots=job.spec.slots,
+        min_slots=job.spec.kept_slots,
+        priority=job.spec.priority,
     )
 
 

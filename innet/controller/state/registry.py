@@ -19,6 +19,7 @@ from innet.controller import defaults
 from innet.controller.jobs.changes import ENDED, DatedEvent, JobEvent, changes
 from innet.controller.jobs.events import Actions, Invitation
 from innet.controller.jobs.job import Job
+from innet.controller.jobs.lending import Lending, borrowers
 from innet.controller.jobs.quotas import DEFAULT, NO_QUOTA, Holding, check_quota, held, place_of
 from innet.controller.jobs.records import JobRecord, JobSpec, SlotRange, Uplink
 from innet.controller.jobs.slot_queue import grants, queued
@@ -65,7 +66,7 @@ class Registry:
         self.switches: dict[str, Switch] = {}
         self.jobs: dict[str, Job] = {}
         self.members, self.waits = Members(policy.lease_s), Waits()
-        self.slot_watch = SlotWatch()
+        self.slot_watch, self.lending = SlotWatch(), Lending()
         self.probes: dict[int, tuple[str, Uplink]] = {}
         self.quotas: dict[str, Holding] = {}
         self._saved: dict[str, JobRecord] = {}
@@ -178,7 +179,7 @@ class Registry:
         """Tell the jobs of a switch which switches are drained at present."""
         now, names = self.clock(), drained(self.switches)
         for job in self.jobs_on(switch):
-            self.commit(job, job.drain(names, now))
+            self.commit(job, job.reports.drain(names, now))
 
     def end(self, job: Job, reason: str) -> None:
         """End a job: notify its workers and free its slots."""
@@ -190,24 +191,44 @@ class Registry:
         self._saved.pop(name, None)
         self.waits.forget(name)
         self.slot_watch.forget(name)
+        self.lending.forget(name)
         for each in job.spec.switches:
             self.switches[each].unassign(name)
         _log_events(name, events)
-        if job.slot_range:
+        if own_range := job.switches.own_range:
             for allocator in self.allocators(job.spec.switches):
-                allocator.release(job.slot_range)
+                allocator.release(own_range)
             self.grant_slots()
+            self.lend_slots()
 
     def grant_slots(self) -> None:
         """Give slots to waiting jobs, as far as slots are free."""
         for job, slot_range in grants([*self.jobs.values()], self._allocate):
             _log.info("slots for a job that has waited", job=job.spec.name, slots=slot_range.slots)
-            self.commit(job, job.slots_granted(slot_range, self.clock()))
+            self.commit(job, job.reports.slots_granted(slot_range, self.clock()))
+
+    def lend_slots(self) -> None:
+        """Lend slots to the jobs that communicate, as far as others do not need them."""
+        now = self.clock()
+        changes = self.lending.changes(
+            self.jobs.values(),
+            lambda job: [each.slots for each in self.allocators(job.spec.switches)],
+            now,
+        )
+        for job, loan in changes:
+            self.commit(job, job.reports.lend(loan, now))
+
+    def allocate(self, switches: Collection[str], slots: int, workers: int) -> SlotRange:
+        """Reserve slots on switches. Jobs that borrow them give them up. Raises NoCapacity."""
+        slot_range = allocate(self.allocators(switches), slots, workers)
+        for job in borrowers(self.jobs.values(), slot_range, switches):
+            self.commit(job, job.reports.lend(None, self.clock()))
+        return slot_range
 
     def _allocate(self, job: Job) -> SlotRange:
         if why := self.over_quota(job):
             raise QuotaExceeded(why)
-        return allocate(self.allocators(job.spec.switches), job.spec.slots, job.spec.workers)
+        return self.allocate(job.spec.switches, job.spec.kept_slots, job.spec.workers)
 
     def _save(self, job: Job) -> None:
         name, record = job.spec.name, job.record()

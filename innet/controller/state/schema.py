@@ -1,6 +1,6 @@
 """The tables of the state file, and the way from older versions of them."""
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 CHECKSUM_SINCE = 4
 """The first version whose files have a checksum."""
 
@@ -34,6 +34,14 @@ _QUOTAS = (
         slots INTEGER NOT NULL,
         workers INTEGER NOT NULL
     )""",
+)
+
+_LENDING = (
+    "ALTER TABLE jobs ADD COLUMN min_slots INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE jobs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
+    # The first slot and the number of the slots that it borrows; null while it borrows none.
+    "ALTER TABLE jobs ADD COLUMN borrowed_first INTEGER",
+    "ALTER TABLE jobs ADD COLUMN borrowed_slots INTEGER",
 )
 
 _BITS = (
@@ -109,6 +117,7 @@ SCHEMA = (
     *_DRAINS,
     *_QUOTAS,
     *_LOSSES,
+    *_LENDING,
 )
 
 UPGRADES = {
@@ -129,5 +138,6 @@ UPGRADES = {
     7: _QUOTAS,
     8: _LOSSES,
     9: _BITS,
+    10: _LENDING,
 }
 """The statements that turn a file of one version into one of the next."""

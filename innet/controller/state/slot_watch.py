@@ -25,7 +25,7 @@ class SlotWatch:
 
     def follow(self, job: Job, lanes: int) -> None:
         """Look at the rates and round trips that a job's workers have reported."""
-        name, slots = job.spec.name, job.slot_range.slots if job.slot_range else 0
+        name, slots = job.spec.name, job.spec.slots if job.slot_range else 0
         if not slots or name in self._found:
             return
         needed = max((_needed(each, slots, lanes) for each in job.roster.admitted), default=0)

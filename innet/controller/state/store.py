@@ -139,6 +139,8 @@ class Store:
             *(astuple(slot_range) if slot_range else (None, None, None)),
             job.fresh, _agreement_text(job.agreement), json.dumps(job.departed), json.dumps(spec.others),
             spec.owner, json.dumps(sorted(job.drained)), json.dumps(sorted(job.lost)),
+            spec.min_slots, spec.priority,
+            *((job.loan.first_slot, job.loan.slots) if job.loan else (None, None)),
         )  # fmt: skip
         workers = [
             (spec.name, each.rank, each.nonce, each.fallback, *_attachment_row(each.where))
@@ -233,13 +235,23 @@ class Store:
             owner,
             drained,
             lost,
+            min_slots,
+            priority,
+            borrowed_first,
+            borrowed_slots,
         ) = row
         slot_range = None if index is None else SlotRange(index, first_slot, slots)
         workers = self._database.execute(
             "SELECT * FROM workers WHERE job = ? ORDER BY rank", (spec[0],)
         )
         return JobRecord(
-            replace(JobSpec(*spec), others=tuple(json.loads(others)), owner=owner),
+            replace(
+                JobSpec(*spec),
+                others=tuple(json.loads(others)),
+                owner=owner,
+                min_slots=min_slots,
+                priority=priority,
+            ),
             term,
             slot_range,
             bool(fresh),
@@ -251,6 +263,9 @@ class Store:
             ),
             frozenset(json.loads(drained)),
             frozenset(json.loads(lost)),
+            borrowed_first
+            if borrowed_first is None
+            else SlotRange(index, borrowed_first, borrowed_slots),
         )
 
     @contextlib.contextmanager

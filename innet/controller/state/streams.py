@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from innet.errors import InnetError, UsageError
-from innet.machine.tcp import Connection
+from innet.machine.tcp import TcpConnection
 from innet.rpc import innet_pb2 as pb
 
 
@@ -15,7 +15,7 @@ class Stream:
     fingerprint of the worker's certificate, or empty without TLS. Any thread may queue events.
     """
 
-    def __init__(self, connection: Connection, certificate: str = "") -> None:
+    def __init__(self, connection: TcpConnection, certificate: str = "") -> None:
         self.job, self.rank, self.nonce = "", 0, 0
         self.certificate = certificate
         self.connection = connection

@@ -13,7 +13,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.rpc import words
 from innet.rpc.tokens import DIGEST_BYTES
 from innet.wire.frames import Address
-from innet.wire.layout import MOST_CONTRIBUTORS, MOST_WORKERS, UDP_PORT
+from innet.wire.layout import MOST_WORKERS, UDP_PORT
 
 MOST_BYTES = 64 << 10
 """The longest message to the controller, in bytes."""
@@ -21,6 +21,7 @@ MOST_BYTES = 64 << 10
 _LONGEST_NAME, _LONGEST_ADDRESS, _LONGEST_TOKEN = 64, 300, 256
 _LONGEST_LEASE_S = 366 * 24 * 3600
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{_LONGEST_NAME - 1}}}")
+_HIGHEST_PRIORITY = 100
 _LARGEST_COUNT = (1 << 63) - 1  # the largest integer in SQLite
 _LONGEST_PATH = 4096
 _LAST_PORT = (1 << 16) - 1
@@ -128,6 +129,7 @@ def check_job(request: pb.CreateJobRequest) -> None:
             f"a minimum of {request.min_workers} workers is more than the quorum of {quorum}: give a "
             "smaller --min-workers"
         )
+    _check_lending(request)
     if request.token_digests:
         _check_digests(request.token_digests, request.workers)
     if request.lease_s > _LONGEST_LEASE_S:
@@ -136,16 +138,34 @@ def check_job(request: pb.CreateJobRequest) -> None:
         )
 
 
-def check_tree(request: pb.CreateJobRequest, switches: int) -> None:
-    """Check a job against the number of its switches.
+def _check_lending(request: pb.CreateJobRequest) -> None:
+    """Check the slots that a job keeps while it lends the others."""
+    least = request.min_slots
+    if least & (least - 1) or (request.slots and least > request.slots):
+        raise UsageError(
+            f"a minimum of {least} slots: give a power of two that is no more than the job's slots"
+        )
+    if request.priority > _HIGHEST_PRIORITY:
+        raise UsageError(
+            f"priority {request.priority} is too high: the highest is {_HIGHEST_PRIORITY}"
+        )
+    if least and least != request.slots and 0 < request.quorum < request.workers:
+        raise UsageError(
+            f"a job with a quorum of {request.quorum} of {request.workers} workers cannot lend slots, "
+            "because it would leave workers behind each time: leave out --min-slots or --quorum"
+        )
+
+
+def check_tree(request: pb.CreateJobRequest, switches: int, most: int) -> None:
+    """Check a job against the number of its switches, and the `most` contributors of each.
 
     Several switches can sum only the contributions of all workers, because no switch knows in time
     which workers are there.
     """
-    if switches == 1 and request.workers > MOST_CONTRIBUTORS:
+    if switches == 1 and request.workers > most:
         raise NoCapacity(
-            f"{request.workers} workers: the switch {request.switch!r} sums {MOST_CONTRIBUTORS} "
-            "contributions at most, because the packet's bitmap has as many bits; create the job on "
+            f"{request.workers} workers: the switch {request.switch!r} sums {most} "
+            "contributions at most, because its bitmaps have as many bits; create the job on "
             "a switch that has others below it, and attach the workers there"
         )
     if switches > 1 and least_workers(request) < request.workers:

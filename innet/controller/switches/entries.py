@@ -12,7 +12,6 @@ from innet.controller.switches.names import Names, group
 from innet.controller.switches.reconcile import Held, Key, key
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.frames import Address
-from innet.wire.layout import MOST_COUNT
 
 _FLOOD_GROUP = 1
 _FIRST_JOB_GROUP = 2
@@ -94,8 +93,6 @@ def inward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
         ]  # fmt: skip
         if share.uplink:
             made.append(names.entry("trees", slots, "below", _below(share, share.uplink) | of_job))
-        elif share.total != share.awaited:  # without an entry they are the same
-            made.append(names.entry("trees", slots, "top", {"total": _count(share)}))
     return made
 
 
@@ -173,14 +170,8 @@ def _below(share: Share, uplink: Uplink) -> dict[str, int]:
         "port": uplink.port,
         "mac": _number(here.mac_bytes),
         "address": _number(here.ip_bytes),
-        "total": _count(share),
         "elsewhere": share.level_bit,
     }
-
-
-def _count(share: Share) -> int:
-    """Return what a result says of the number of its workers: 0 for all, where there are many."""
-    return share.total if share.total <= MOST_COUNT else 0
 
 
 def _source(where: Attachment) -> dict[str, int]:

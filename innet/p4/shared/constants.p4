@@ -35,25 +35,25 @@ const bit<16> ARP_REPLY      = 2;
 
 // The UDP port on which a switch takes contributions, and the version of the format behind it.
 const bit<16> INNET_UDP_PORT = 19790;
-const bit<8>  INNET_VERSION  = 3;
+const bit<8>  INNET_VERSION  = 4;
 
 // What IPv4 and UDP say of an innet packet's length, without lanes and with them.
-const bit<16> BARE_UDP_LENGTH  = 8 + 24;
+const bit<16> BARE_UDP_LENGTH  = 8 + 28;
 const bit<16> BARE_IPV4_LENGTH = 20 + BARE_UDP_LENGTH;
 const bit<16> FULL_UDP_LENGTH  = BARE_UDP_LENGTH + 4 * LANES;
 const bit<16> FULL_IPV4_LENGTH = 20 + FULL_UDP_LENGTH;
 
 // What an innet packet is.
-const bit<8> KIND_CONTRIBUTION = 1;  // worker -> switch: one chunk of a worker's vector
-const bit<8> KIND_RESULT       = 2;  // switch -> worker: the chunk's sum over the workers
-const bit<8> KIND_PENDING      = 3;  // switch -> worker: had that already, still waiting for others
-const bit<8> KIND_HELLO        = 4;  // worker -> controller: where am I attached?
-const bit<8> KIND_CLEAR        = 5;  // controller -> switch: forget what this cell holds
-const bit<8> KIND_STALE        = 6;  // switch -> worker: the slot has gone on without this one
+const bit<4> KIND_CONTRIBUTION = 1;  // worker -> switch: one chunk of a worker's vector
+const bit<4> KIND_RESULT       = 2;  // switch -> worker: the chunk's sum over the workers
+const bit<4> KIND_PENDING      = 3;  // switch -> worker: had that already, still waiting for others
+const bit<4> KIND_HELLO        = 4;  // worker -> controller: where am I attached?
+const bit<4> KIND_CLEAR        = 5;  // controller -> switch: forget what this cell holds
+const bit<4> KIND_STALE        = 6;  // switch -> worker: the slot has gone on without this one
 
 // How lanes combine.
-const bit<8> OPERATION_SUM = 1;      // signed, saturating
-const bit<8> OPERATION_MAX = 2;      // signed; all contributions have lanes
+const bit<4> OPERATION_SUM = 1;      // signed, saturating
+const bit<4> OPERATION_MAX = 2;      // signed; all contributions have lanes
 
 // What a contribution says of itself; in a result, what any of its contributions said.
 const bit<16> FLAG_OVERFLOW   = 1;   // lanes may overflow, or have overflowed

@@ -53,18 +53,18 @@ header udp_t {
     bit<16> checksum;
 }
 
-// 24 bytes behind the UDP header of every innet packet.
+// 28 bytes behind the UDP header of every innet packet.
 header innet_t {
     bit<8>  version;    // INNET_VERSION
-    bit<8>  kind;       // KIND_*
-    bit<8>  operation;  // OPERATION_*
-    bit<8>  count;      // in a result: how many contributions are in it
+    bit<4>  kind;       // KIND_*
+    bit<4>  operation;  // OPERATION_*
+    bit<16> count;      // how many workers are in it: 1 in a worker's contribution
     bit<16> job;        // given by the controller
     bit<16> term;       // changes whenever the job's workers or slots do
     bit<16> slot;       // index into the switch's slots
     bit<16> flags;      // FLAG_*
     bit<32> sequence;   // of the chunk within its slot, from 1 on; in a hello: the join's nonce
-    bit<32> workers;    // bitmap: in a result, who is in it; in a pending, who has arrived
+    bit<64> workers;    // bitmap: in a result, who is in it; in a pending, who has arrived
     bit<32> check;      // of all the above, the source address and port, and the lanes
 }
 

@@ -9,6 +9,7 @@
 //          └▶ Countdown    how many contributions were missing?     register `missing`
 //             Wants        who wants the result's lanes?            register `wanted`
 //             Members      who was in the sum?                      register `members`
+//             Counts       how many workers are in the sum?       register `counts`
 //             Flags        what did they say of themselves?         register `flags`
 //              └▶ Decision    the truth table                       tables `decision*`, constant
 //                  └▶ Lanes      start, combine or read             registers `cell_*`
@@ -39,6 +40,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta,
     Wants() wants;
 #endif
     Members() members;
+    Counts() counts;
     Flags() flags;
     Decision() decision;
     Counters() counters;
@@ -57,6 +59,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta,
         wants.apply(hdr, meta);
 #endif
         members.apply(meta);
+        counts.apply(hdr, meta);
         flags.apply(hdr, meta);
         decision.apply(hdr, meta);
         lanes.apply(hdr, meta);

@@ -1,8 +1,8 @@
 // What a packet does to its cell, but for the lanes. A control for each register, which touches it once.
 //
 // A register returns one word. So what several registers have to know of a cell, each keeps for itself:
-// `sequence` and `arrived` the sequence number, `missing`, `members` and `flags` how many contributions
-// are missing. All packets pass them in the same order.
+// `sequence` and `arrived` the sequence number, `missing`, `members`, `counts` and `flags` how many
+// contributions are missing. All packets pass them in the same order.
 
 #ifndef INNET_CELLS_P4
 #define INNET_CELLS_P4
@@ -302,6 +302,57 @@ control Members(inout metadata_t meta) {
 
     apply {
         collected.apply();
+    }
+}
+
+struct counts_t {
+    bit<16> missing;
+    bit<16> workers;
+}
+
+// How many workers are in the sum.
+control Counts(in headers_t hdr, inout metadata_t meta) {
+    Register<counts_t, bit<16>>(CELLS) counts;
+
+    RegisterAction<counts_t, bit<16>, bit<16>>(counts) restart_program = {
+        void apply(inout counts_t held, out bit<16> after) {
+            held.missing = (bit<16>) meta.quorum - 1;
+            held.workers = hdr.innet.count;
+            after = held.workers;
+        }
+    };
+    RegisterAction<counts_t, bit<16>, bit<16>>(counts) count_program = {
+        void apply(inout counts_t held, out bit<16> after) {
+            if (held.missing != 0) {
+                held.workers = held.workers + hdr.innet.count;
+            }
+            held.missing = held.missing |-| 1;
+            after = held.workers;
+        }
+    };
+    RegisterAction<counts_t, bit<16>, bit<16>>(counts) look_program = {
+        void apply(inout counts_t held, out bit<16> after) {
+            after = held.workers;
+        }
+    };
+    RegisterAction<counts_t, bit<16>, bit<16>>(counts) finish_program = {
+        void apply(inout counts_t held) {
+            if (held.missing == 1) {
+                held.workers = hdr.innet.count;
+                held.missing = 0;
+            }
+        }
+    };
+
+    action restart() { meta.count = restart_program.execute(meta.cell); }
+    action count() { meta.count = count_program.execute(meta.cell); }
+    action look() { meta.count = look_program.execute(meta.cell); }
+    action finish() { finish_program.execute(meta.cell); }
+
+    table summed { BY_REPETITION }
+
+    apply {
+        summed.apply();
     }
 }
 

@@ -40,9 +40,9 @@ struct metadata_t {
 // The innet header as far as the egress needs it; the rest passes as payload, if the lanes do.
 header front_t {
     bit<8>  version;
-    bit<8>  kind;
-    bit<8>  operation;
-    bit<8>  count;
+    bit<4>  kind;
+    bit<4>  operation;
+    bit<16> count;
     bit<16> job;
 }
 
@@ -52,7 +52,7 @@ header rest_t {
     bit<16> slot;
     bit<16> flags;
     bit<32> sequence;
-    bit<32> workers;
+    bit<64> workers;
     bit<32> check;
 }
 #endif

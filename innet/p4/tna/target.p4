@@ -36,6 +36,9 @@
 #define MARKING_BITS 8
 #endif
 
+// A bitmap of contributors: a pipe has 16 ports of 100 Gbit/s. On the wire, the upper word is 0.
+typedef bit<32> bitmap_t;
+
 #define COUNTER(size, index_t, name) Counter<bit<32>, index_t>(size, CounterType_t.PACKETS) name
 #define COUNT(name, index) name.count(index)
 

@@ -9,6 +9,7 @@
 //     Wants        who wants the result's lanes?            register `wanted`
 //     Countdown    how many contributions were missing?     register `missing`
 //     Carriage     has the cell lanes?                      register `carried`
+//     Counts       how many workers are in the sum?         register `counts`
 //     Decision     the truth table                          tables `decision*`, constant
 //     Members      who is in a finished sum                 register `members`
 //     Lanes        start, combine or read                   registers `cell_*`
@@ -36,6 +37,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta,
     Wants() wants;
     Countdown() countdown;
     Carriage() carriage;
+    Counts() counts;
     Decision() decision;
     Members() members;
     Lanes() lanes;
@@ -60,6 +62,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta,
                     wants.apply(hdr, meta);
                     countdown.apply(meta);
                     carriage.apply(hdr, meta);
+                    counts.apply(hdr, meta);
                 }
                 decision.apply(hdr, meta);
                 members.apply(meta);

@@ -43,7 +43,7 @@ control Sequence(in headers_t hdr, inout metadata_t meta) {
 }
 
 control Arrivals(inout metadata_t meta) {
-    register<bit<32>>(CELLS) arrived;
+    register<bitmap_t>(CELLS) arrived;
 
     action restart() {
         arrived.write(meta.cell, meta.worker);
@@ -68,13 +68,13 @@ control Arrivals(inout metadata_t meta) {
 
 // Who wants the result's lanes.
 control Wants(in headers_t hdr, inout metadata_t meta) {
-    register<bit<32>>(CELLS) wanted;
+    register<bitmap_t>(CELLS) wanted;
 
     action restart() {
         wanted.write(meta.cell, meta.wanted);
     }
 
-    bit<32> held;
+    bitmap_t held;
 
     action join() {
         @atomic {
@@ -177,9 +177,41 @@ control Carriage(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
+// How many workers are in the sum.
+control Counts(in headers_t hdr, inout metadata_t meta) {
+    register<bit<16>>(CELLS) counts;
+
+    action start() {
+        meta.count = hdr.innet.count;
+        counts.write(meta.cell, meta.count);
+    }
+
+    action add() {
+        @atomic {
+            counts.read(meta.count, meta.cell);
+            meta.count = meta.count + hdr.innet.count;
+            counts.write(meta.cell, meta.count);
+        }
+    }
+
+    action read() {
+        counts.read(meta.count, meta.cell);
+    }
+
+    apply {
+        if (meta.part == PART_FIRST) {
+            start();
+        } else if (meta.part == PART_MORE) {
+            add();
+        } else {
+            read();
+        }
+    }
+}
+
 // Who is in the sum. `arrived` goes on collecting those who come after the quorum.
 control Members(inout metadata_t meta) {
-    register<bit<32>>(CELLS) members;
+    register<bitmap_t>(CELLS) members;
 
     action keep() {
         members.write(meta.cell, meta.members | meta.worker);

@@ -21,7 +21,7 @@
     MIXED(MIXED(MIXED(64w0x696e6e6574 + (k) * 64w0x9E3779B97F4A7C15, 30)                 \
                 * 64w0xBF58476D1CE4E5B9, 27) * 64w0x94D049BB133111EB, 31)
 
-#define LANE_WEIGHT(n) const bit<64> WEIGHT_##n = WEIGHT(64w8 + 64w0x##n);
+#define LANE_WEIGHT(n) const bit<64> WEIGHT_##n = WEIGHT(64w9 + 64w0x##n);
 FOR_EACH_LANE(LANE_WEIGHT)
 
 #define ADD_WORD(k, word) sum = sum + (bit<64>) (word) * WEIGHT(64w##k);
@@ -38,7 +38,8 @@ control Check(in headers_t hdr, out bit<32> check, out bit<32> bare) {
         ADD_WORD(4, hdr.innet.job ++ hdr.innet.term)
         ADD_WORD(5, hdr.innet.slot ++ hdr.innet.flags)
         ADD_WORD(6, hdr.innet.sequence)
-        ADD_WORD(7, hdr.innet.workers)
+        ADD_WORD(7, hdr.innet.workers[63:32])
+        ADD_WORD(8, hdr.innet.workers[31:0])
     }
 
     action add_lanes() {

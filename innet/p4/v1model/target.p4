@@ -10,7 +10,10 @@
 const bit<9> CPU_PORT = 510;
 
 // How lanes combine, besides by the operations of ../shared/constants.p4.
-const bit<8> OPERATION_WRAPPING_SUM = 3;  // modulo 2^32, for padded lanes
+const bit<4> OPERATION_WRAPPING_SUM = 3;  // modulo 2^32, for padded lanes
+
+// A bitmap of contributors.
+typedef bit<64> bitmap_t;
 
 #define COUNTER(size, index_t, name) counter(size, CounterType.packets) name
 #define COUNT(name, index) name.count((bit<32>) (index))

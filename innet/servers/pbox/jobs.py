@@ -57,7 +57,7 @@ class Member:
             pass
 
 
-class Job:
+class ServedJob:
     """A job of one server. Call its methods, but not its constructor, under the server's lock.
 
     The constructor reserves the job's memory: the gradients of every worker, the parameters, and

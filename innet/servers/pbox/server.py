@@ -10,17 +10,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from innet.errors import InnetError, NoCapacity, NotAuthorized, ServerLost, UsageError
+from innet.errors import InnetError, ServerLost, UsageError
 from innet.servers.pbox import messages, native
 from innet.servers.pbox.cores import Core, Events, listen, parse_address, usable_cpus
 from innet.servers.pbox.handshakes import MOST_HANDSHAKES, Handshakes, shut
-from innet.servers.pbox.jobs import Job, Member
-from innet.servers.pbox.messages import Registration
-from innet.servers.pbox.protocol import CoreEvent
+from innet.servers.pbox.job_table import MOST_MEMBERS, JobTable
+from innet.servers.pbox.jobs import Member, ServedJob
 from innet.servers.pbox.secured import Front, ServerTls
 
-MOST_MEMBERS = 1024
-"""The limit of workers in all jobs. Connections beyond these and the handshakes under way are refused."""
 _BREATHER_S = 0.1
 
 
@@ -66,20 +63,16 @@ class Server:
         native.library()
         self._host, self._data_hosts = host, tuple(data_hosts)
         self._report = report
-        self._memory = memory_bytes or _half_of_memory()
         self._lock = threading.Lock()
-        self._creating = threading.Lock()  # taken before _lock
         self._handshakes = Handshakes()
-        self._jobs: dict[str, Job] = {}
-        self._freeing: dict[int, Job] = {}  # by number, until the cores have freed their parts
-        self._last_number = 0
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._closed = threading.Event()
         self._tls = ServerTls(tls) if tls else None
         self._fronts: list[Front] = []
         self._listener, self.port = self._listen(host, port, "--address", _refusal)
         self._cores: list[Core] = []
-        self._events = Events(self._heard)
+        self._jobs = JobTable(self._cores, memory_bytes or _half_of_memory(), report)
+        self._events = Events(self._jobs.hear)
         try:
             cpus = usable_cpus(cores)
             hosts = self._data_hosts or (host,)
@@ -103,9 +96,7 @@ class Server:
 
     def stats(self) -> Stats:
         """Return a snapshot of the server."""
-        with self._lock:
-            jobs = {name: job.stats() for name, job in self._jobs.items()}
-            reserved = self._reserved()
+        jobs, reserved = self._jobs.stats()
         cores = np.array([core.counts() for core in self._cores], native.CORE_COUNTS)
         return Stats(cores, jobs, reserved)
 
@@ -115,12 +106,10 @@ class Server:
             if self._closed.is_set():
                 return
             self._closed.set()
-            why = ServerLost(
-                f"the parameter server at {self.address} was stopped: {messages.RESTART}"
-            )
-            for job in self._jobs.values():
-                job.end(why)
             connections = dict(self._connections)
+        self._jobs.close(
+            ServerLost(f"the parameter server at {self.address} was stopped: {messages.RESTART}")
+        )
         self._listener.shutdown(socket.SHUT_RDWR)
         self._accepting.join()
         self._listener.close()
@@ -189,7 +178,7 @@ class Server:
                 )
             member.tell({"pbox": messages.VERSION, "cores": self._where()})
             if (who := self._handshakes.registration(sock)) is not None:
-                job, rank = self._join(who, member), who.rank
+                job, rank = self._jobs.join(who, member), who.rank
                 del who  # it may be large
                 self._work_for(job, rank, member, sock)
         except InnetError as why:
@@ -209,96 +198,16 @@ class Server:
         hosts = self._data_hosts or ("",)
         return [[hosts[number % len(hosts)], core.port] for number, core in enumerate(self._cores)]
 
-    def _work_for(self, job: Job, rank: int, member: Member, sock: socket.socket) -> None:
+    def _work_for(self, job: ServedJob, rank: int, member: Member, sock: socket.socket) -> None:
         try:
             self._handshakes.remove(sock)
             # A worker may compute for as long as it likes. TCP keepalive notices when its machine
             # has died.
             sock.settimeout(None)
             while (message := messages.receive(sock, messages.MOST_SMALL_BYTES)) is not None:
-                with self._lock:
-                    self._obey(message, job, rank, member)
+                self._jobs.obey(message, job, rank, member)
         finally:
-            with self._lock:
-                job.leave(rank)
-                self._file_away(job)
-
-    def _join(self, who: Registration, member: Member) -> Job:
-        """Add a worker to its job. Jobs are created one at a time; the others go on meanwhile."""
-        if who.cores[who.server] != len(self._cores):
-            raise UsageError(
-                f"this server has {len(self._cores)} cores, not {who.cores[who.server]}"
-            )
-        if job := self._add(who, member):
-            return job
-        with self._creating:
-            return self._add(who, member) or self._create(who, member)
-
-    def _add(self, who: Registration, member: Member, new: Job | None = None) -> Job | None:
-        with self._lock:
-            if self._closed.is_set():
-                raise UsageError("the parameter server is being closed")
-            if sum(len(each.members) for each in self._jobs.values()) >= MOST_MEMBERS:
-                raise NoCapacity(f"this server is full, with {MOST_MEMBERS} workers: use another")
-            job = self._jobs.get(who.job) or new
-            if not job:
-                return None
-            if new:
-                self._jobs[who.job] = new
-                self._report("job", job=who.job, workers=who.workers, bytes=new.bytes)
-            keys = job.join(who, member)
-            member.tell({"job": job.number, "keys": keys})
-            if job.ready:
-                member.tell({"ready": True})
-            return job
-
-    def _create(self, who: Registration, member: Member) -> Job:
-        with self._lock:
-            left = self._memory - self._reserved()
-        self._last_number += 1
-        job = Job(self._last_number, who, self._cores, left)
-        try:
-            self._add(who, member, job)
-        except InnetError:
-            job.end(None)
-            raise
-        return job
-
-    def _obey(self, message: dict[str, Any], job: Job, rank: int, member: Member) -> None:
-        match message:
-            case {"initialised": True} if rank == 0 and not job.ready:
-                job.set_ready()
-            case {"goodbye": True}:
-                member.said_goodbye = True
-            case {"counts": True}:
-                member.tell({"counts": job.counts()})
-            case _:
-                raise NotAuthorized(f"worker {rank} may not send this request: {str(message)[:80]}")
-
-    def _heard(self, event: np.void) -> None:
-        number = int(event["job"])
-        with self._lock:
-            if int(event["kind"]) == CoreEvent.REMOVED:
-                job = self._freeing.get(number)
-                if job:
-                    job.cores_left -= 1
-                    if not job.cores_left:
-                        del self._freeing[number]
-                return
-            for job in [*self._jobs.values()]:
-                if job.number == number:
-                    job.hear(event)
-                    self._file_away(job)
-
-    def _file_away(self, job: Job) -> None:
-        """Free an ended job's name at once; its memory is free when the cores have let go of it."""
-        if job.ended and self._jobs.get(job.registration.job) is job:
-            del self._jobs[job.registration.job]
-            self._freeing[job.number] = job
-            self._report("job ended", job=job.registration.job, **job.counts())
-
-    def _reserved(self) -> int:
-        return sum(job.bytes for job in (*self._jobs.values(), *self._freeing.values()))
+            self._jobs.leave(job, rank)
 
 
 def _refusal(why: InnetError) -> bytes:

@@ -11,7 +11,7 @@ from typing import Protocol, Self
 from torch import Tensor
 
 from innet.errors import UsageError
-from innet.training.server import Server
+from innet.training.server import CentreServer
 
 
 class CentreClient(Protocol):
@@ -77,7 +77,7 @@ class Transport(ABC):
         """
         return partial(self.receive, source, size)
 
-    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
+    def connect(self, size: int, make: Callable[[], CentreServer]) -> CentreClient:
         """Return a client of a parameter server for `size` elements, which worker 0 makes.
 
         The other workers may make one too, to know its initial values and its protocol.

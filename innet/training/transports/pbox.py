@@ -1,7 +1,7 @@
 """A transport over separate parameter servers, ``innet pbox serve``, for gradients and a centre.
 
 Every vector is a job on the servers. The algorithm's own server defines the job's use of the
-gradients (:meth:`innet.training.server.Server.rule`). It is made only to be asked for its rule, and
+gradients (:meth:`innet.training.server.CentreServer.rule`). It is made only to be asked for its rule, and
 never serves.
 """
 
@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from innet.errors import UsageError
 from innet.servers import pbox
 from innet.servers.pbox.placement import CHUNK_BYTES
-from innet.training.server import Rule, Server, only_group
+from innet.training.server import CentreServer, Rule, only_group
 from innet.training.transports.base import Background, CentreClient, Transport
 
 
@@ -73,7 +73,7 @@ class PBoxTransport(Transport):
             self._leave_together(client, vector.numel())
         return copy
 
-    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
+    def connect(self, size: int, make: Callable[[], CentreServer]) -> CentreClient:
         """Return a client of a job that works as the server that `make` makes."""
         server = make()
         rule = server.rule()

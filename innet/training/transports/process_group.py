@@ -14,7 +14,7 @@ from torch import Tensor
 
 from innet.errors import InnetError, PeerFailed, UsageError
 from innet.training.message_codecs import PLAIN, MessageCodec, Mirror, mirrored
-from innet.training.server import Server
+from innet.training.server import CentreServer
 from innet.training.transports.base import Background, CentreClient, Transport
 from innet.training.transports.threads import DirectClient
 
@@ -84,7 +84,7 @@ class ProcessGroupTransport(Transport):
 
         return wait
 
-    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
+    def connect(self, size: int, make: Callable[[], CentreServer]) -> CentreClient:
         """Return a client. Worker 0 has the server, and a thread for each of the others."""
         del size
         tag, self._servers = _REQUESTS + 2 * self._servers, self._servers + 1
@@ -111,7 +111,7 @@ class ProcessGroupTransport(Transport):
             dist.all_reduce(total, group=self._group)
         return total / self.workers
 
-    def _start(self, server: Server, tag: int, ranks: Iterable[int], first: int) -> None:
+    def _start(self, server: CentreServer, tag: int, ranks: Iterable[int], first: int) -> None:
         """Serve these ranks. Rank `first` is worker 0."""
         ways = {rank: mirrored(self._codec, server.centre) for rank in ranks}
         for rank, answers in ways.items():
@@ -125,7 +125,7 @@ class ProcessGroupTransport(Transport):
             self._serving.append(thread)
 
     def _serve(
-        self, server: Server, rank: int, worker: int, tag: int, answers: MessageCodec | Mirror
+        self, server: CentreServer, rank: int, worker: int, tag: int, answers: MessageCodec | Mirror
     ) -> None:
         size = server.centre.numel()
         try:
@@ -187,7 +187,7 @@ class ServerNodeTransport(ProcessGroupTransport):
             "ServerNodeTransport has parameter servers only: use ProcessGroupTransport"
         )
 
-    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
+    def connect(self, size: int, make: Callable[[], CentreServer]) -> CentreClient:
         """Return a client; at the servers' node, one that does nothing."""
         if not self.serves:
             return super().connect(size, make)
@@ -215,7 +215,7 @@ class _RemoteClient:
         self,
         group: dist.ProcessGroup,
         tag: int,
-        server: Server,
+        server: CentreServer,
         codec: MessageCodec,
         background: Background,
     ) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from innet.errors import UsageError
 from innet.training.message_codecs import PLAIN, MessageCodec
-from innet.training.server import Server
+from innet.training.server import CentreServer
 from innet.training.transports.base import Background, CentreClient, Transport
 
 
@@ -46,7 +46,7 @@ class Ring(Transport):
         """Broadcast over the other transport."""
         return self._over.broadcast(vector)
 
-    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
+    def connect(self, size: int, make: Callable[[], CentreServer]) -> CentreClient:
         """Connect over the other transport."""
         return self._over.connect(size, make)
 

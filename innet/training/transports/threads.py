@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from innet.errors import PeerFailed, UsageError
-from innet.training.server import WITHIN, Server
+from innet.training.server import WITHIN, CentreServer
 from innet.training.transports.base import Background, CentreClient, Transport
 
 _LOOK = 0.05  # seconds until a worker that waits for a message notices that another has failed
@@ -31,7 +31,7 @@ class Hub:
         self.messages: dict[tuple[int, int], queue.SimpleQueue[Tensor]] = {
             (source, to): queue.SimpleQueue() for source in range(workers) for to in range(workers)
         }
-        self.servers: list[Server] = []
+        self.servers: list[CentreServer] = []
 
     def fail(self) -> None:
         """Raise PeerFailed in all waiting workers, because a worker broke down."""
@@ -110,7 +110,7 @@ class ThreadTransport(Transport):
             return message
         raise PeerFailed(f"no message of worker {source}: a worker broke down")
 
-    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
+    def connect(self, size: int, make: Callable[[], CentreServer]) -> CentreClient:
         """Return a client of a server that all threads share."""
         del size
         with self.hub.changed:
@@ -129,7 +129,7 @@ class ThreadTransport(Transport):
 class DirectClient:
     """A client in the server's own process."""
 
-    def __init__(self, server: Server, rank: int, background: Background) -> None:
+    def __init__(self, server: CentreServer, rank: int, background: Background) -> None:
         self._server, self._rank, self._background = server, rank, background
 
     def pull(self) -> Tensor:

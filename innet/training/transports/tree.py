@@ -11,7 +11,7 @@ from concurrent.futures import Future
 import torch
 from torch import Tensor
 
-from innet.training.server import Server
+from innet.training.server import CentreServer
 from innet.training.transports.base import Background, CentreClient, Transport
 
 
@@ -37,7 +37,7 @@ class Tree(Transport):
             vector = self._between.broadcast(vector)
         return self._down(vector)
 
-    def connect(self, size: int, make: Callable[[], Server]) -> CentreClient:
+    def connect(self, size: int, make: Callable[[], CentreServer]) -> CentreClient:
         """Connect over the other transport."""
         return self._over.connect(size, make)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from innet.controller.jobs.records import Assignment
 from innet.errors import UsageError
 from innet.p4 import artifacts
+from innet.wire.layout import MOST_CONTRIBUTORS
 
 CPU_PORT = 510
 """The port that leads to the controller: a constant of the program."""
@@ -20,6 +21,7 @@ class Bmv2:
     )  # fmt: skip
     first_device: int = 0
     seals: bool = True
+    contributors: int = MOST_CONTRIBUTORS
     clears_at_once: int = 1024
     port_rule: str = f"numbers below {CPU_PORT}"
 

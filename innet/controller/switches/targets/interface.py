@@ -49,6 +49,10 @@ class Target(Protocol):
         """Return whether its packets to workers carry a check (docs/slot-protocol.md)."""
 
     @property
+    def contributors(self) -> int:
+        """Return the most contributors of a job: the bits of its program's bitmaps."""
+
+    @property
     def clears_at_once(self) -> int:
         """Return how many packet-ins can come back to one burst of packet-outs without a loss."""
 

@@ -58,6 +58,7 @@ class Tofino:
         "workers", "replicas", "bridge", "service", "own_addresses", "uplinks", "trees",
     )  # fmt: skip
     seals: bool = False
+    contributors: int = 32
     clears_at_once: int = 128
 
     @property

@@ -2,7 +2,7 @@
 // result_to_one, reply_to_one, sum_to_parent and answer_to_all.
 
     // The frame turns around; copies for the other workers get their addresses in the egress.
-    action turn_around(bit<8> kind) {
+    action turn_around(bit<4> kind) {
         bit<16> port = hdr.udp.source;
         hdr.ethernet.destination = hdr.ethernet.source;
         hdr.ethernet.source = meta.my_mac;
@@ -14,13 +14,13 @@
         hdr.udp.destination = port;
         hdr.udp.checksum = 0;  // "none": IPv4 allows it
         hdr.innet.kind = kind;
-        hdr.innet.count = meta.total;
         hdr.innet.check = 0;  // "none", where the target computes no other
     }
 
     action say_result() {
         turn_around(KIND_RESULT);
-        hdr.innet.workers = meta.members | meta.worker;
+        hdr.innet.workers = (bit<64>) (meta.members | meta.worker);
+        hdr.innet.count = meta.count;
         hdr.innet.flags = hdr.innet.flags | meta.flags;
     }
 
@@ -31,7 +31,8 @@
 
     action say_result_again() {
         turn_around(KIND_RESULT);
-        hdr.innet.workers = meta.members;
+        hdr.innet.workers = (bit<64>) meta.members;
+        hdr.innet.count = meta.count;
         hdr.innet.flags = meta.flags;
     }
 
@@ -42,7 +43,7 @@
 
     action remind() {
         turn_around(KIND_PENDING);
-        hdr.innet.workers = meta.members | meta.elsewhere;  // of those nothing is known here
+        hdr.innet.workers = (bit<64>) (meta.members | meta.elsewhere);  // of those nothing is known here
         reply_to_one();
     }
 
@@ -62,6 +63,7 @@
         hdr.ipv4.ecn = ECN_CAPABLE;
         hdr.udp.source = hdr.udp.destination;
         hdr.udp.checksum = 0;
+        hdr.innet.count = meta.count;
         hdr.innet.flags = hdr.innet.flags | meta.flags;
         hdr.innet.check = 0;
     }

@@ -10,7 +10,7 @@
     bit<1>  refused;         // an innet packet for this switch that nothing allows
 
     bit<1>  admitted;        // a contribution of a worker that the table knows
-    bit<32> worker;          // its bits in the bitmaps; of a parent's answer, who is in it
+    bitmap_t worker;          // its bits in the bitmaps; of a parent's answer, who is in it
     bit<8>  quorum;          // contributions that complete a chunk
     bit<16> group;           // multicast group of the job's workers
     bit<8>  job_index;       // which of the JOBS counters is the job's
@@ -20,15 +20,15 @@
     bit<9>  astray;          // 0 if this packet has come in there
     bit<48> uplink_mac;      // ... in this name
     bit<32> uplink_address;
-    bit<8>  total;           // how many workers a result is of
-    bit<32> elsewhere;       // bitmap: those who are not below this switch
+    bitmap_t elsewhere;       // bitmap: those who are not below this switch
 
     bit<4>  age;             // AGE_*
-    bit<32> arrived;         // who had contributed before this packet
+    bitmap_t arrived;         // who had contributed before this packet
     bit<1>  repeated;        // the worker was among them
-    bit<32> wanted;          // who wants the result's lanes, as far as is known with this packet
-    bit<32> members;         // who was in the sum before this packet
+    bitmap_t wanted;          // who wants the result's lanes, as far as is known with this packet
+    bitmap_t members;         // who was in the sum before this packet
     bit<16> flags;           // what their contributions said of themselves
+    bit<16> count;           // how many workers are in the sum, with this packet
     bit<1>  carried;         // the cell has lanes, from contributions before this packet
     bit<4>  fold;            // FOLD_*
     bit<4>  outcome;         // OUTCOME_*

@@ -1,23 +1,16 @@
-// The place of this switch in a job's tree. Without an entry, no other switch sums for these slots.
+// The place of this switch in a job's tree. Without an entry, their sums go no further.
 
     // The sum of these slots goes up: where, and in which name.
-    action below(bit<9> port, bit<48> mac, bit<32> address, bit<8> total, bit<32> elsewhere,
-                 bit<16> group, bit<8> job_index) {
+    action below(bit<9> port, bit<48> mac, bit<32> address, bitmap_t elsewhere, bit<16> group,
+                 bit<8> job_index) {
         meta.below = 1;
         meta.uplink = port;
         meta.astray = standard.ingress_port ^ port;
         meta.uplink_mac = mac;
         meta.uplink_address = address;
-        meta.total = total;
         meta.elsewhere = elsewhere;
         meta.group = group;
         meta.job_index = job_index;
-    }
-
-    // It does not, but switches contribute: a result is of so many workers. (Without an entry, of as many
-    // as there are contributions.)
-    action top(bit<8> total) {
-        meta.total = total;
     }
 
     @name("trees")
@@ -27,7 +20,7 @@
             hdr.innet.term: exact @name("term");
             hdr.innet.slot: lpm @name("slot");
         }
-        actions = { below; top; NoAction; }
+        actions = { below; NoAction; }
         const default_action = NoAction;
         size = 1024;
     }

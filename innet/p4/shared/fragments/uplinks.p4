@@ -4,7 +4,7 @@
 
     action descend() {
         meta.above = 1;
-        meta.worker = hdr.innet.workers;
+        meta.worker = (bitmap_t) hdr.innet.workers;
     }
 
     @name("uplinks")

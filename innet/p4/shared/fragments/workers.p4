@@ -1,11 +1,10 @@
 // Who may contribute. A worker is a (port, IP address, UDP port). What it may touch is one term of one
 // job and an aligned power-of-two range of slots, which is why the slot matches by prefix.
 
-    action admit(bit<32> worker, bit<8> quorum, bit<16> group, bit<8> job_index) {
+    action admit(bitmap_t worker, bit<8> quorum, bit<16> group, bit<8> job_index) {
         meta.admitted = 1;
         meta.worker = worker;
         meta.quorum = quorum;
-        meta.total = quorum;
         meta.group = group;
         meta.job_index = job_index;
     }

@@ -307,7 +307,7 @@ static bool is_result(const struct parameters *p, const struct encapsulation *fr
            && front->ip.ihl * 4 == sizeof front->ip && front->ip.protocol == IPPROTO_UDP
            && ntohl(front->ip.saddr) == atomic_load(&p->service)
            && ntohs(front->udp.source) == UDP_PORT && header[AT_VERSION] == VERSION
-           && header[AT_KIND] == KIND_RESULT;
+           && upper_nibble(header + AT_KIND) == KIND_RESULT;
 }
 
 /* Sets the check, as innet/wire/check.py does. */
@@ -337,9 +337,9 @@ void parameters_outward(void *context, uint8_t *frame, uint32_t bytes)
         return;
     struct row row = {
         .job = half_at(header + AT_JOB),
-        .operation = header[AT_OPERATION],
+        .operation = lower_nibble(header + AT_OPERATION),
         .lanes = (used - before) / WORD_BYTES,
-        .members = header[AT_COUNT],
+        .members = half_at(header + AT_COUNT),
     };
     load_row(lanes, (uint32_t *)row.lane, row.lanes);
     bool overflowed = flags & FLAG_OVERFLOW && row.operation == OPERATION_SUM;

@@ -1,0 +1,65 @@
+"""The bursts in which a worker communicates, reported to the controller of a job that lends slots.
+
+A burst begins with a call, and is over when no call has come for `PAUSE_S`. So it takes two messages,
+however many calls it has.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Self
+
+from innet.host.waker import monotonic
+
+PAUSE_S = 0.02
+"""Seconds between two calls of one burst: a backward pass computes a bucket meanwhile."""
+
+
+class Activity:
+    """The activity of a worker, whose calls are blocks of ``with activity``, one at a time.
+
+    `report` is called with True when a burst begins, and with False when it is over. It may be called
+    from any thread.
+    """
+
+    def __init__(self, report: Callable[[bool], None]) -> None:
+        self._report = report
+        self._lock = threading.Lock()
+        self._calling = self._busy = False
+        self._last = 0.0
+        self._begun, self._closed = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="innet-activity", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            self._calling = True
+            if not self._busy:
+                self._busy = True
+                self._report(True)
+                self._begun.set()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._calling, self._last = False, monotonic()
+
+    def close(self) -> None:
+        """Report nothing more."""
+        self._closed.set()
+        self._begun.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._begun.wait() and not self._closed.is_set():
+            while not self._over() and not self._closed.wait(PAUSE_S / 2):
+                pass
+
+    def _over(self) -> bool:
+        """Report the end of the burst, if it is over."""
+        with self._lock:
+            if self._calling or monotonic() - self._last < PAUSE_S:
+                return False
+            self._busy = False
+            self._begun.clear()
+            self._report(False)
+            return True

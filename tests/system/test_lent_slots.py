@@ -1,0 +1,208 @@
+"""Slots lent between jobs of real workers: every sum is exact, and killed holders give slots back."""
+
+import contextlib
+import itertools
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cluster import Cluster, Worker, cluster
+from forked import ranks
+from racks import WITHIN, Rack, rack
+from trees import integers, sums
+from waiting import until
+
+from innet.host.agent import Agent
+from innet.p4.artifacts import SLOTS as SLOTS_OF
+from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
+
+SCRIPT = Path(__file__).parents[1] / "support/bursting_worker.py"
+SLOTS = SLOTS_OF[64]
+ASKED, KEPT, WORKERS = 32, 8, 2
+ENDLESS = 10**9
+
+_jobs = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def racks(tmp_path_factory) -> Iterator[Cluster]:
+    with cluster(2 * WORKERS, tmp_path_factory.mktemp("racks")) as running:
+        reserve(running, 2 * ASKED)
+        create(running, "rest", ASKED // 2)
+        yield running
+
+
+def ask(racks: Cluster, call: str, request):
+    """Make one request of the cluster's controller, which may have been restarted."""
+    channel, stub = connect(racks.address)
+    with contextlib.closing(channel):
+        return getattr(stub, call)(request)
+
+
+def create(racks: Cluster, name: str, slots: int, **more: int) -> str:
+    """Create a job, and return its token."""
+    request = pb.CreateJobRequest(name=name, switch="tor", workers=WORKERS, slots=slots, **more)
+    return ask(racks, "CreateJob", request).token
+
+
+def reserve(racks: Cluster, left: int) -> None:
+    """Leave so many slots of the switch."""
+    free = SLOTS
+    while free > left:
+        free //= 2
+        create(racks, f"reserved-{free}", free)
+
+
+def slots(racks: Cluster, job: str) -> int:
+    return ask(racks, "GetJob", pb.GetJobRequest(name=job)).slots
+
+
+@contextlib.contextmanager
+def lender(
+    racks: Cluster, place: int, sums: int = ENDLESS, **more: int
+) -> Iterator[tuple[str, list[Worker]]]:
+    """Run a job that lends, in processes. Only one job at a time can have all that it asks for."""
+    name = f"lender-{next(_jobs)}"
+    token = create(racks, name, ASKED, min_slots=KEPT, **more)
+    links = racks.links[place * WORKERS : (place + 1) * WORKERS]
+    environment = {
+        "INNET_CONTROLLER": racks.address, "INNET_JOB": name, "INNET_TOKEN": token,
+        "INNET_LINK": " ".join(links), "INNET_TLS": "",
+    }  # fmt: skip
+    with ranks(SCRIPT, [str(sums), "0.1"], WORKERS, environment) as running:
+        workers = [Worker(rank, script) for rank, script in enumerate(running)]
+        try:
+            yield name, workers
+        finally:
+            for each in workers:
+                each.kill()
+            ask(racks, "DeleteJob", pb.DeleteJobRequest(name=name))
+
+
+def sums_in(workers: list[Worker], wanted: int) -> None:
+    """Wait until all workers sum in so many slots."""
+    until(lambda: all(each.steps and each.steps[-1]["slots"] == wanted for each in workers))
+
+
+def go_on(workers: list[Worker], sums: int = 20) -> None:
+    """Wait for more sums, each of which the worker compares with the exact one."""
+    for each in workers:
+        each.wait_for_step(each.done + sums)
+
+
+@pytest.mark.parametrize("killed", [[0], [0, 1]], ids=["worker", "job"])
+def test_a_killed_holder_gives_its_slots_back(racks: Cluster, killed: list[int]):
+    with lender(racks, 0) as (holder, workers):
+        sums_in(workers, ASKED)
+        for rank in killed:
+            workers[rank].kill()
+        until(lambda: slots(racks, holder) == KEPT)
+        with lender(racks, 1) as (other, others):
+            sums_in(others, ASKED)
+            assert slots(racks, other) == ASKED
+            go_on(others)
+
+
+def test_a_stopped_holder_gives_its_slots_up_after_its_lease_and_goes_on_later(racks: Cluster):
+    with lender(racks, 0) as (_, workers):
+        sums_in(workers, ASKED)
+        workers[0].signal(signal.SIGSTOP)
+        with lender(racks, 1) as (_, others):
+            sums_in(others, ASKED)
+            go_on(others)
+            workers[0].signal(signal.SIGCONT)
+            go_on(workers)
+
+
+def test_jobs_that_communicate_all_the_time_take_turns(racks: Cluster):
+    with lender(racks, 0) as (_, workers), lender(racks, 1) as (_, others):
+        for _ in range(2):
+            sums_in(workers, ASKED)
+            sums_in(others, ASKED)
+        go_on(workers + others)
+
+
+def test_loans_outlive_a_killed_controller(racks: Cluster):
+    with lender(racks, 0) as (holder, workers), lender(racks, 1, sums=5) as (_, others):
+        sums_in(workers, ASKED)
+        racks.controller.kill()
+        go_on(workers + others)  # in the slots that they have
+        racks.controller.start()
+        sums_in(others, ASKED)
+        sums_in(workers, ASKED)
+        assert slots(racks, holder) in (KEPT, ASKED)
+        go_on(workers + others)
+
+
+# -- many ranges change ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tor() -> Iterator[Rack]:
+    with rack(9) as running:
+        size = SLOTS // 2
+        while size >= 64:
+            request = pb.CreateJobRequest(
+                name=f"reserved-{size}", switch="tor", workers=1, slots=size
+            )
+            running.stub.CreateJob(request)
+            size //= 2
+        yield running
+
+
+def bursts(agents: list[Agent], seed: int, over: threading.Event) -> set[int]:
+    """Sum in bursts, and compare every sum. Return the numbers of slots that were used."""
+    chance, used = random.Random(seed), set()
+    for number in itertools.count():
+        for _ in range(chance.randrange(1, 6)):
+            vectors = integers(1000 * seed + number, len(agents), chance.randrange(1, 8000))
+            for result in sums(agents, vectors):
+                np.testing.assert_array_equal(result, vectors.sum(axis=0, dtype=np.int64))
+            used |= {each.term.slots for each in agents if each.term}
+        if over.wait(chance.random() * 0.1):
+            break
+    return used
+
+
+def test_every_sum_is_exact_while_jobs_lend_slots_to_each_other(tor: Rack):
+    over = threading.Event()
+    with contextlib.ExitStack() as stack:
+        jobs = [
+            stack.enter_context(tor.workers(2, 32, min_slots=4, priority=number % 2))
+            for number in range(4)
+        ]
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            running = [pool.submit(bursts, job, seed, over) for seed, job in enumerate(jobs)]
+            try:
+                begun = [job[0].term.number for job in jobs if job[0].term]
+                until(lambda: _moved(jobs, begun, 8) or any(each.done() for each in running))
+            finally:
+                over.set()
+            used = [each.result(WITHIN) for each in running]
+        assert all(len(each) > 1 for each in used), used
+
+
+def _moved(jobs: list[list[Agent]], begun: list[int], terms: int) -> bool:
+    """Return whether every job has begun so many terms since."""
+    now = [job[0].term.number for job in jobs if job[0].term]
+    return len(now) == len(begun) and all(
+        (after - before) % (1 << 16) >= terms for before, after in zip(begun, now, strict=True)
+    )
+
+
+def test_slots_that_a_new_job_reserves_are_given_up_at_once(tor: Rack):
+    with tor.workers(2, 32, min_slots=4) as agents:
+        vectors = integers(7, 2, 3000)
+        until(lambda: [*sums(agents, vectors)] and agents[0].term.slots == 32)
+        with tor.job(1, 32, queue=True) as late:
+            until(lambda: tor.show(late).slots == 32)
+            exact = vectors.sum(axis=0, dtype=np.int64)
+            for result in sums(agents, vectors):
+                np.testing.assert_array_equal(result, exact)
+            assert agents[0].term.slots < 32
