@@ -152,7 +152,7 @@ static void take_others(struct swarm *swarm, struct member *member, struct io_ro
         take_answers(swarm, member, inbox->buffers[length] + format->front, format,
                      inbox->packets[length], io->now);
     }
-    struct taken taken = {.oldest = INFINITY, .newest = io->newest, .chunks = worker->finished};
+    struct taken taken = {.oldest = INFINITY, .newest = io->newest, .positions = worker->finished};
     innet_take(worker->window, inbox, worker->vectors, io->now, member->quiet_until, io->too_soon,
                io->reordering, &taken);
     swarm->corrupted += taken.corrupted;

@@ -76,6 +76,7 @@ class CompiledRounds:
         own_flags: Flags,
         result: Reduction,
         first: int = 0,
+        order: Integers | None = None,
     ) -> None:
         """Begin an exchange; see :meth:`innet.host.rounds.IoRounds.start`.
 
@@ -98,14 +99,14 @@ class CompiledRounds:
             at(result.lanes, np.int32, len(result.lanes) * lanes),
             at(result.flags, np.uint16, count),
             at(result.counts, np.uint16, count), at(result.members, np.uint64, count),
-            scaling,
+            scaling, None if order is None else at(order, np.int32, count),
         )  # fmt: skip
-        self._results = [chunks, own_flags, result]
+        self._results = [chunks, own_flags, result, order]
         self._let(fields)
 
     def stop(self) -> None:
         """Release the vectors of an exchange that is over."""
-        self._let((0, 0, 0, 0, *[None] * 7))
+        self._let((0, 0, 0, 0, *[None] * 8))
         self._results = []
 
     def run(self, limits: RoundLimits) -> RoundOutcome:
@@ -114,7 +115,7 @@ class CompiledRounds:
         done = structs.IoRound(
             limits.most, limits.batches, limits.until, limits.pause, limits.round_trip_began,
             limits.steady, limits.too_soon, limits.reordering, window.quiet_until,
-            window.remaining, window.newest, limits.owed_since,
+            window.remaining, limits.most_queued, window.newest, limits.owed_since,
         )  # fmt: skip
         self._library.innet_io_round(self._native.network, self._worker, done)
         self._link.corrupted += done.corrupted
@@ -141,6 +142,8 @@ class CompiledRounds:
 
 def _check_rows(flags: Flags, flag: Flag, first: int, rows: int) -> None:
     """Raise AssertionError unless all chunks with a flag have one of the rows from `first` on."""
+    if first <= 0 and first + rows >= len(flags):
+        return
     chunks = np.flatnonzero(flags & flag)
     if chunks.size and not first <= chunks[0] <= chunks[-1] < first + rows:
         raise AssertionError(f"chunks {chunks[0]} to {chunks[-1]}: {rows} rows from {first} on")

@@ -105,7 +105,10 @@ class Connection:
                 library.innet_now, library.innet_pause, self._wait, self._send, self._receive
             )
         )  # fmt: skip
-        self.network = structs.Network(context, *functions)
+        queued = getattr(library, f"{prefix}_queued", None)
+        self.network = structs.Network(
+            context, *functions, ctypes.cast(queued, POINTER) if queued else None
+        )
         self.buffers = Buffers(incoming, MESSAGES, DATAGRAM_BYTES)
 
     def send(self, packets: Records) -> None:

@@ -89,6 +89,11 @@ static void make_result(struct scaling *scaling, size_t row, const uint32_t *sum
     scaling->done[row] = 1;
 }
 
+static inline int64_t chunk_at(const struct vectors *vectors, int64_t position)
+{
+    return vectors->order ? vectors->order[position] : position;
+}
+
 /* ---- take ------------------------------------------------------------------------------------ */
 
 static int is_ours(const struct window *window, const uint8_t *header)
@@ -145,7 +150,7 @@ static void take_from(struct window *window, const struct format *format, struct
             || window->sequence[slot] != word_at(header + AT_SEQUENCE)) {
             continue;
         }
-        int64_t chunk = window->chunk[slot];
+        int64_t position = window->chunk[slot], chunk = chunk_at(vectors, position);
         uint16_t flags = half_at(header + AT_FLAGS);
         int wanted = vectors->own_flags[chunk] & FLAG_WANTED;
         /* Lanes that are not wanted come from switches that give every copy the same. */
@@ -168,7 +173,7 @@ static void take_from(struct window *window, const struct format *format, struct
             take_lanes(format, vectors, chunk, header);
         vectors->flags[chunk] = flags & (uint16_t)~TRANSPORT_FLAGS;
         vectors->members[chunk] = word_pair_at(header + AT_WORKERS);
-        taken->chunks[taken->finished++] = chunk;
+        taken->positions[taken->finished++] = position;
         window->sequence[slot]++;
         window->chunk[slot] += window->slots;
         window->state[slot] = window->chunk[slot] < vectors->chunks ? STATE_DUE : STATE_DONE;
@@ -212,8 +217,23 @@ static void store_lanes(uint8_t *lanes, const struct vectors *vectors, int64_t c
     store_row(lanes, vectors->own + row * vectors->lanes, vectors->lanes);
 }
 
+/* Leaves out the chunks behind so many with lanes. Returns how many remain. */
+static int64_t hold_back(const struct vectors *vectors, int64_t *due, int64_t count,
+                         int64_t most_full)
+{
+    int64_t kept = 0, full = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int carried = (vectors->own_flags[chunk_at(vectors, due[i])] & FLAG_CARRIED) != 0;
+        if (!carried || full < most_full)
+            due[kept++] = due[i];
+        full += carried;
+    }
+    return kept;
+}
+
 void innet_transmit(struct window *window, const struct outbox *outbox,
-                    const struct vectors *vectors, int64_t most, double now, struct sent *sent)
+                    const struct vectors *vectors, int64_t most, int64_t most_full, double now,
+                    struct sent *sent)
 {
     int64_t *due = window->scratch, count = 0, flying = 0, lowest = INT64_MAX;
     for (int64_t slot = 0; slot < window->slots; slot++) {
@@ -223,14 +243,18 @@ void innet_transmit(struct window *window, const struct outbox *outbox,
             due[count++] = window->chunk[slot];
     }
     int64_t room = most > flying ? most - flying : 0, waiting = 0;
-    if (count > room) {
+    if (count > room || count > most_full)
         qsort(due, (size_t)count, sizeof *due, lower);
+    if (count > room) {
         waiting = count - (room ? room : due[0] == lowest);
         count -= waiting;
     }
-    *sent = (struct sent){.waiting = waiting};
+    *sent = (struct sent){.waiting = waiting, .held = count};
+    if (count > most_full)
+        count = hold_back(vectors, due, count, most_full);
+    sent->held -= count;
     for (int64_t i = 0; i < count; i++) {
-        int64_t chunk = due[i], slot = chunk % window->slots;
+        int64_t chunk = chunk_at(vectors, due[i]), slot = due[i] % window->slots;
         uint16_t flags = vectors->own_flags[chunk];
         int length = flags & FLAG_CARRIED ? FULL : BARE;
         const struct format *format = outbox->formats[length];

@@ -19,7 +19,8 @@ struct format {
     uint8_t sender[8];
 };
 
-/* The arrays of a Window (window.py), with an element for each slot. */
+/* The arrays of a Window (window.py), with an element for each slot. Its chunks are positions in the
+ * order of the exchange. */
 struct window {
     int64_t slots, first_slot;
     int64_t *sequence, *chunk, *attempts;
@@ -57,6 +58,7 @@ struct vectors {
     uint16_t *counts;
     uint64_t *members;
     struct scaling *scaling; /* or NULL */
+    const int32_t *order;    /* the chunk that goes at each position, or NULL if they go in order */
 };
 
 /* Packets come in two lengths: bare headers, and with lanes. */
@@ -78,10 +80,10 @@ struct outbox {
 struct taken {
     int64_t finished, lost, marked, corrupted;
     double oldest, newest; /* sending times of chunks whose results allow a measurement */
-    int64_t *chunks;       /* the finished ones */
+    int64_t *positions;    /* of the finished chunks */
 };
 
-struct sent { int64_t packets[LENGTHS], repetitions, waiting; };
+struct sent { int64_t packets[LENGTHS], repetitions, waiting, held; };
 
 /* Functions that reach the switch, and tell the time. On failure they return an errno. */
 struct network {
@@ -91,6 +93,7 @@ struct network {
     int (*wait)(void *, double seconds); /* for packets; 1 if the waker was set */
     int (*send)(void *, const uint8_t *packets, size_t count, size_t bytes);
     int (*receive)(void *, struct inbox *inbox); /* EAGAIN if nothing is there */
+    int64_t (*queued)(void *); /* memory of the packets that wait for this host's link; or NULL */
 };
 
 /* A network's context if the network is a UDP socket. */
@@ -104,6 +107,7 @@ void innet_take(struct window *window, const struct inbox *inbox, struct vectors
                 double now, double quiet_until, double too_soon, double reordering,
                 struct taken *taken);
 void innet_transmit(struct window *window, const struct outbox *outbox,
-                    const struct vectors *vectors, int64_t most, double now, struct sent *sent);
+                    const struct vectors *vectors, int64_t most, int64_t most_full, double now,
+                    struct sent *sent);
 
 #endif

@@ -35,6 +35,7 @@ from innet.host.structs import POINTER, REAL, SIZE
 from innet.host.window import SlotState
 from innet.machine.packaged import read
 from innet.machine.sockets import (
+    FRAME_MEMORY,
     LONG_QUEUE_BYTES,
     MOST_SEGMENTS,
     MOST_SENT_BYTES,
@@ -65,6 +66,7 @@ _CONSTANTS: Constants = {
     "MESSAGES": MESSAGES,
     "TRANSPORT_FLAGS": TRANSPORT_FLAGS,
     "BATCH_PACKETS": BATCH_PACKETS,
+    "FRAME_MEMORY": FRAME_MEMORY,
     "LONG_QUEUE_BYTES": LONG_QUEUE_BYTES,
     "MOST_SEGMENTS": MOST_SEGMENTS,
     "MOST_SENT_BYTES": MOST_SENT_BYTES,

@@ -37,12 +37,19 @@ class NumpyRounds:
         self._link, self._info, self._term, self._window = link, info, term, window
         self._packets, self._answers, self._clock = packets, answers, clock
         self._exchange: tuple[Integers | Scaling, Flags, Reduction, int] | None = None
+        self._order: Integers | None = None
 
     def start(
-        self, chunks: Integers | Scaling, own_flags: Flags, result: Reduction, first: int = 0
+        self,
+        chunks: Integers | Scaling,
+        own_flags: Flags,
+        result: Reduction,
+        first: int = 0,
+        order: Integers | None = None,
     ) -> None:
         """Begin an exchange; see :meth:`innet.host.rounds.IoRounds.start`."""
         self._exchange = chunks, own_flags, result, first
+        self._order = order
 
     def stop(self) -> None:
         """Release the vectors of an exchange that is over."""
@@ -51,12 +58,12 @@ class NumpyRounds:
     def run(self, limits: RoundLimits) -> RoundOutcome:
         """Send due packets, and receive the next batch. Raises OSError."""
         window, now = self._window, self._clock()
-        slots, chunks = window.transmit(limits.most, now)
+        slots, positions = window.transmit(limits.most, now)
         outcome = RoundOutcome(now, limits.owed_since, limited=window.has_due)
         if slots.size:
             outcome.sent, outcome.repetitions = len(slots), window.repetitions(slots)
             outcome.sent_at, outcome.owed_since = now, min(limits.owed_since, now)
-            outcome.bare_sent = self.send(slots, chunks)
+            outcome.bare_sent = self.send(slots, positions)
         batch = self._next(limits)
         outcome.now, outcome.received = self._clock(), len(batch)
         outcome.bare_received = len(batch.bare)
@@ -67,12 +74,13 @@ class NumpyRounds:
             self.take(batch, limits, outcome)
         return outcome
 
-    def send(self, slots: Indices, chunks: Indices) -> int:
-        """Send chunks, whether they are due or not. Return how many went without lanes.
+    def send(self, slots: Indices, positions: Indices) -> int:
+        """Send the chunks at some positions, due or not. Return how many went without lanes.
 
         Raises OSError.
         """
         own, own_flags, _, first = self._under_way
+        chunks = self._chunks_at(positions)
         carried = own_flags[chunks] & Flag.CARRIED != 0
         for packets, which in ((self._packets.full, carried), (self._packets.bare, ~carried)):
             if not which.any():
@@ -106,10 +114,10 @@ class NumpyRounds:
         for (positions, each), records in zip(found, (batch.full, batch.bare), strict=True):
             if not each.size:
                 continue
-            chunks = window.finish(each)
-            self._take_rows(records, positions, chunks)
+            finished = window.finish(each)
+            self._take_rows(records, positions, self._chunks_at(finished))
             outcome.marked += int(np.count_nonzero(marked(records[positions])))
-            outcome.first |= 0 in chunks
+            outcome.first |= 0 in finished
         self._answers[slots] = 0
         outcome.finished = len(slots)
         outcome.result_at, outcome.owed_since = now, math.inf
@@ -118,7 +126,7 @@ class NumpyRounds:
         """Return positions and slots of the accepted results; drop those of the wrong length."""
         positions, slots = self.accepted(records, self.ours(records, Kind.RESULT))
         _, own_flags, *_ = self._under_way
-        wanted = own_flags[self._window.chunk_of(slots)] & Flag.WANTED != 0
+        wanted = own_flags[self._chunks_at(self._window.chunk_of(slots))] & Flag.WANTED != 0
         carried = records["flags"][positions] & Flag.CARRIED != 0
         # Lanes that are not wanted come from switches that give every copy the same.
         fits = carried if lanes else ~(wanted & carried)
@@ -163,6 +171,10 @@ class NumpyRounds:
             return batch
         self._link.wait(limits.until - self._clock())
         return self._link.receive()
+
+    def _chunks_at(self, positions: Indices) -> Indices:
+        """Return the chunks at some positions in the order of the exchange."""
+        return positions if self._order is None else self._order[positions].astype(np.int64)
 
     @property
     def _under_way(self) -> tuple[Integers | Scaling, Flags, Reduction, int]:

@@ -6,6 +6,7 @@ only, and an all-gather's go up from their owner only.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -67,10 +68,41 @@ class Portions:
         first = self.received.start
         return Reduction(rows, result.flags, result.counts, result.members, first)
 
+    def order(self, workers: int) -> Integers:
+        """Return the order in which the chunks go, the same on all workers; see :func:`interleaved`."""
+        return interleaved(len(self.flags), workers)
+
     @classmethod
     def whole(cls, chunks: int) -> "Portions":
-        """Return the portions of an all-reduce."""
-        return cls.of(chunks, range(chunks), range(chunks))
+        """Return the portions of an all-reduce. Few chunks take no time, since their flags are kept."""
+        return _few(chunks) if chunks <= _FEW else cls.of(chunks, range(chunks), range(chunks))
+
+
+_FEW = 64
+"""The most chunks of an all-reduce whose portions are kept."""
+
+
+@lru_cache(maxsize=_FEW)
+def _few(chunks: int) -> Portions:
+    """Return the portions of an all-reduce of few chunks, with read-only flags."""
+    made = Portions.of(chunks, range(chunks), range(chunks))
+    made.flags.setflags(write=False)
+    return made
+
+
+@lru_cache(maxsize=16)
+def interleaved(chunks: int, workers: int) -> Integers:
+    """Return all chunks, (n,) int32, in an order that takes one of each worker's part in turn.
+
+    In a reduce-scatter or an all-gather, the link of a part's owner carries the lanes in both
+    directions. Were the parts to go one after the other, then one link at a time would have the lanes
+    of two collectives that are under way at once, and all other workers would wait for it.
+    """
+    each = -(-chunks // workers)
+    order = np.arange(each * workers, dtype=np.int32).reshape(workers, each).T.ravel()
+    order = order[order < chunks]
+    order.setflags(write=False)
+    return order
 
 
 def portion(values: npt.NDArray[Any], part: range | None) -> npt.NDArray[Any]:

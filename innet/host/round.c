@@ -6,13 +6,28 @@
 
 #include "round.h"
 
-static int send_due(const struct network *network, struct worker *worker, struct io_round *io)
+static const double HELD = 1e-3; /* seconds until the link's queue is looked at again */
+
+/* Returns how many packets with lanes the host's own link takes without too long a queue. */
+static int64_t room(const struct network *network, const struct io_round *io)
+{
+    if (!network->queued || io->remaining <= io->most_queued)
+        return INT64_MAX;
+    int64_t queued = network->queued(network->context) / FRAME_MEMORY;
+    return queued < io->most_queued ? io->most_queued - queued : 0;
+}
+
+/* Sends what is due, and lets *held tell whether the host's own link is too busy for some of it. */
+static int send_due(const struct network *network, struct worker *worker, struct io_round *io,
+                    int *held)
 {
     struct sent sent;
     const struct outbox *outbox = worker->outbox;
     double now = io->now = network->now(network->context);
-    innet_transmit(worker->window, outbox, worker->vectors, io->most, now, &sent);
+    innet_transmit(worker->window, outbox, worker->vectors, io->most, room(network, io), now,
+                   &sent);
     io->limited |= sent.waiting > 0;
+    *held = sent.held > 0;
     if (!sent.packets[FULL] && !sent.packets[BARE])
         return 0;
     io->sent += sent.packets[FULL] + sent.packets[BARE];
@@ -29,9 +44,10 @@ static int send_due(const struct network *network, struct worker *worker, struct
     return number;
 }
 
-/* Receives the packets that are there, or that come before the round has to end. Returns whether the
- * round goes on. */
-static int receive(const struct network *network, struct worker *worker, struct io_round *io)
+/* Receives the packets that are there, or that come before the round has to end. Where contributions
+ * are held back, waits for no longer than the link's queue lasts. Returns whether the round goes on. */
+static int receive(const struct network *network, struct worker *worker, struct io_round *io,
+                   int held)
 {
     struct inbox *inbox = worker->inbox;
     if (io->pause > 0 && io->remaining - io->finished > io->most)
@@ -48,8 +64,11 @@ static int receive(const struct network *network, struct worker *worker, struct 
             io->error = number;
             return 0;
         }
-        if (io->now >= io->until || network->wait(network->context, io->until - io->now))
+        double longest = io->until - io->now;
+        if (longest <= 0 || network->wait(network->context, held ? fmin(longest, HELD) : longest))
             return 0;
+        if (held)
+            return 1;
     }
 }
 
@@ -60,7 +79,7 @@ static int take(struct worker *worker, struct io_round *io)
         io->others = 1;
         return 0;
     }
-    struct taken taken = {.oldest = INFINITY, .newest = io->newest, .chunks = worker->finished};
+    struct taken taken = {.oldest = INFINITY, .newest = io->newest, .positions = worker->finished};
     innet_take(worker->window, worker->inbox, worker->vectors, io->now, io->quiet_until,
                io->too_soon, io->reordering, &taken);
     io->corrupted += taken.corrupted;
@@ -88,8 +107,9 @@ static int take(struct worker *worker, struct io_round *io)
 
 void innet_io_round(const struct network *network, struct worker *worker, struct io_round *io)
 {
+    int held = 0;
     for (int64_t batch = 0; batch < io->batches && batch < BATCHES; batch++)
-        if ((io->error = send_due(network, worker, io)) || !receive(network, worker, io)
-            || !take(worker, io))
+        if ((io->error = send_due(network, worker, io, &held))
+            || !receive(network, worker, io, held) || !take(worker, io))
             return;
 }

@@ -14,6 +14,7 @@ struct io_round {
     int64_t steady;          /* if this is set, only if packets were lost or marked */
     double too_soon, reordering, quiet_until; /* see innet_take */
     int64_t remaining;                        /* chunks without result */
+    int64_t most_queued; /* most packets that wait for the link while chunks with lanes are sent */
     /* Input and output. The switch has owed an answer since `owed_since`, or owes none (infinity). */
     double newest, owed_since;
     /* Output. */

@@ -5,6 +5,7 @@ compiler, :class:`innet.host.compiled_rounds.CompiledRounds` does the same for m
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,6 +26,9 @@ class RoundLimits:
     also ends with the result of a chunk sent after `round_trip_began`, if packets were lost or
     marked, or if the window is not `steady`.
 
+    Contributions with lanes stay with the worker while `most_queued` packets wait for the host's own
+    link. Rounds in numpy do not look at that queue.
+
     `too_soon` and `reordering` are the window's. A round of many batches raises `reordering` to the
     round trips that it measures, because queues fill. Since `owed_since` the switch owes an answer;
     it is infinity if the switch owes none.
@@ -38,6 +42,7 @@ class RoundLimits:
     reordering: float
     owed_since: float = math.inf
     steady: bool = False
+    most_queued: int = sys.maxsize
     batches: int = BATCHES
 
 
@@ -77,11 +82,19 @@ class RoundOutcome:
 class IoRounds(Protocol):
     """A worker's I/O rounds in one term."""
 
-    def start(self, chunks: Integers, own_flags: Flags, result: Reduction, first: int = 0) -> None:
+    def start(
+        self,
+        chunks: Integers,
+        own_flags: Flags,
+        result: Reduction,
+        first: int = 0,
+        order: Integers | None = None,
+    ) -> None:
         """Begin an exchange of n chunks that fills `result`.
 
         `own_flags`, (n,), tell which chunks' lanes are sent (CARRIED) and received (WANTED). Those
-        that are sent are the rows of `chunks`, (rows, lanes), from chunk `first` on.
+        that are sent are the rows of `chunks`, (rows, lanes), from chunk `first` on. The chunks go in
+        the given `order`, (n,), or else from first to last.
         """
 
     def stop(self) -> None:

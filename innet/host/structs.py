@@ -35,6 +35,7 @@ class Vectors(ctypes.Structure):
         ("chunks", NUMBER), ("own_first", NUMBER), ("sums_first", NUMBER), ("lanes", SIZE),
         ("own", POINTER), ("own_flags", POINTER), ("sums", POINTER),
         ("flags", POINTER), ("counts", POINTER), ("members", POINTER), ("scaling", POINTER),
+        ("order", POINTER),
     ]  # fmt: skip
 
 
@@ -77,7 +78,7 @@ class Network(ctypes.Structure):
 
     _fields_ = [
         ("context", POINTER), ("now", POINTER), ("pause", POINTER), ("wait", POINTER),
-        ("send", POINTER), ("receive", POINTER),
+        ("send", POINTER), ("receive", POINTER), ("queued", POINTER),
     ]  # fmt: skip
 
 
@@ -96,7 +97,7 @@ class IoRound(ctypes.Structure):
     _fields_ = [
         ("most", NUMBER), ("batches", NUMBER), ("until", REAL), ("pause", REAL),
         ("round_trip_began", REAL), ("steady", NUMBER), ("too_soon", REAL), ("reordering", REAL),
-        ("quiet_until", REAL), ("remaining", NUMBER),
+        ("quiet_until", REAL), ("remaining", NUMBER), ("most_queued", NUMBER),
         ("newest", REAL), ("owed_since", REAL),
         ("sent", NUMBER), ("bare_sent", NUMBER), ("repetitions", NUMBER), ("limited", NUMBER),
         ("received", NUMBER), ("bare_received", NUMBER), ("corrupted", NUMBER),

@@ -38,6 +38,10 @@ _OUTAGE = 4  # unanswered probes, after which the chunks sent before count as no
 # gains little more. Where processors are scarce, it also makes all other workers wait.
 _GATHERING = 0.25  # of the queueing time, so that the path to the switch does not run empty
 _LEAST_GATHERING, _MOST_GATHERING = 0.0005, 0.002  # seconds
+# What waits for the link in the kernel delays what other jobs of this host send. So no more waits there
+# than leaves within this time, and the rest waits with the worker.
+_QUEUED = 0.004  # seconds
+_LEAST_QUEUED = 16  # packets
 
 
 class SwitchTransport:
@@ -123,6 +127,7 @@ class SwitchTransport:
         OSError; after that the term is spoilt.
         """
         whole = portions is None
+        order = None if portions is None else portions.order(self._info.workers)
         portions = portions or Portions.whole(len(flags))
         # Contiguous and in this machine's byte order. A quantizer's integers need not be either.
         scaling = chunks if isinstance(chunks, Scaling) and self._compiled else None
@@ -135,10 +140,10 @@ class SwitchTransport:
         result = Reduction.into(into, len(flags), portions.received.start)
         result.counts[:] = self._info.workers
         self._window.start(len(flags))
-        self._numpy.start(own, flags, result, portions.sent.start)
+        self._numpy.start(own, flags, result, portions.sent.start, order)
         if self._compiled:
             sent = own.native if isinstance(own, Scaling) else own
-            self._compiled.start(sent, flags, result, portions.sent.start)
+            self._compiled.start(sent, flags, result, portions.sent.start, order)
         try:
             self._run(operation, lambda: inspect(result.lanes[0]) if whole else None)
         except BaseException:
@@ -206,6 +211,7 @@ class SwitchTransport:
             reordering=_REORDERING * usual,
             owed_since=self._silence.owed_since,
             steady=self._congestion.steady,
+            most_queued=max(_LEAST_QUEUED, int(self._congestion.size * _QUEUED / usual)),
         )
         outcome = self._rounds.run(limits)
         self._silence.owed_since = outcome.owed_since

@@ -25,11 +25,11 @@ static int is_loss(int number)
            || number == EHOSTDOWN || number == EAGAIN || number == ENOBUFS;
 }
 
-/* Many earlier packets still wait for this host's own link. The host is a hop like a switch. */
-static int has_long_queue(int descriptor)
+int64_t innet_queued(void *context)
 {
+    const struct udp_socket *udp = context;
     int bytes;
-    return !ioctl(descriptor, SIOCOUTQ, &bytes) && bytes >= LONG_QUEUE_BYTES;
+    return ioctl(udp->descriptor, SIOCOUTQ, &bytes) ? 0 : bytes;
 }
 
 enum { OPTION = CMSG_SPACE(sizeof(int)) };
@@ -60,7 +60,8 @@ static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16
 int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
 {
     struct udp_socket *udp = context;
-    int congested = has_long_queue(udp->descriptor);
+    /* The host is a hop like a switch. */
+    int congested = innet_queued(context) >= LONG_QUEUE_BYTES;
     size_t most = MOST_SENT_BYTES / bytes < MOST_SEGMENTS ? MOST_SENT_BYTES / bytes : MOST_SEGMENTS;
     while (count) {
         size_t some = udp->segmenting && most > 1 ? (count < most ? count : most) : 1;

@@ -85,8 +85,7 @@ def joining(
     context: GroupContext, environment: Environment
 ) -> Callable[[], GroupMembership] | None:
     """Return how to join a job for large all-gathers, or None if the settings say no."""
-    settings = Settings.read(environment)
-    if not settings.gather_job or (settings.job and context.first):
+    if not Settings.read(environment).gather_job:
         return None
     return partial(join_for_gathers, context, environment)
 

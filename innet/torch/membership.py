@@ -253,17 +253,19 @@ def _find_jobs(
     if settings.job and group.first:
         return None, Message(jobs=[settings.job])
     name = f"{group.prefix}-{uuid.uuid4().hex[:12]}"
+    queue = not group.gathers  # those can share the group's job
     try:
         if nodes:
-            return None, Message(jobs=_created_slices(settings, name, digests, nodes), own=True)
+            jobs = _created_slices(settings, name, digests, nodes, queue=queue)
+            return None, Message(jobs=jobs, own=True)
     except NoCapacity as problem:
         _log_own_contributions(group, f"there is no room for a job for each slice: {problem}")
-    _create(settings, name, digests, settings.slots)
+    _create(settings, name, digests, settings.slots, queue=queue)
     return None, Message(jobs=[name], own=True)
 
 
 def _created_slices(
-    settings: Settings, name: str, digests: Sequence[bytes], nodes: Nodes
+    settings: Settings, name: str, digests: Sequence[bytes], nodes: Nodes, *, queue: bool
 ) -> list[str]:
     """Create a job for each slice, which share the slots. Raises ControllerError."""
     slots = max(1, (settings.slots or _SLOTS) >> (nodes.slices - 1).bit_length())
@@ -271,7 +273,7 @@ def _created_slices(
     try:
         for index in range(nodes.slices):
             carriers = [digests[rank] for rank in nodes.carriers(index)]
-            _create(settings, f"{name}-{index}", carriers, slots)
+            _create(settings, f"{name}-{index}", carriers, slots, queue=queue)
             jobs.append(f"{name}-{index}")
     except ControllerError:
         for job in jobs:
@@ -280,8 +282,13 @@ def _created_slices(
     return jobs
 
 
-def _create(settings: Settings, name: str, digests: Sequence[bytes], slots: int) -> None:
-    """Create a job with a worker for each token digest. Raises ControllerError."""
+def _create(
+    settings: Settings, name: str, digests: Sequence[bytes], slots: int, *, queue: bool = True
+) -> None:
+    """Create a job with a worker for each token digest. Raises ControllerError.
+
+    It may `queue` for slots. Until it has some, its workers sum over the fallback.
+    """
     if len(digests) > MOST_WORKERS:
         raise NoCapacity(f"a job has at most {MOST_WORKERS} workers, and this has {len(digests)}")
     with _controller(settings) as stub, translated("create a job for the group"):
@@ -291,7 +298,7 @@ def _create(settings: Settings, name: str, digests: Sequence[bytes], slots: int)
             workers=len(digests),
             slots=slots,
             lease_s=_JOB_LEASE,
-            queue=True,  # until there are slots, the group sums over the fallback
+            queue=queue,
             token_digests=digests,
         )
         stub.CreateJob(request)

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -22,15 +23,19 @@ from innet.host.quantizers.scaling import Scaling
 from innet.host.rounds import RoundLimits
 from innet.host.transport import SwitchTransport
 from innet.host.window import Window
+from innet.machine.sockets import FRAME_MEMORY
 from innet.rpc import innet_pb2 as pb
 from innet.wire.check import intact, seal
 from innet.wire.layout import Ecn, Flag, Kind, Operation
 from innet.wire.records import Records, blank, packet_dtype, set_field
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 FRONT = bytes([*range(15), Ecn.CAPABLE, *range(16, 42)])
 MARKED_FRONT = bytes([*range(15), Ecn.CONGESTED, *range(16, 42)])
 OWN, SERVICE = (0x0A000001, 5000), (0x0AFFFFFE, 19790)
-LANES = 8
+LANES, WORKERS = 8, 3
 FOREIGN = {"version": 1, "job": 3, "term": 1, "slot": 64, "sequence": 1000}
 """Changes that make a reply one of another job, term or time."""
 
@@ -57,6 +62,7 @@ class Network:
         self, info: WorkerInfo, term: Term, seed: int, trouble: float, clock: Clock
     ) -> None:
         self.info, self.term, self.trouble, self.clock = info, term, trouble, clock
+        self.queued: Callable[[], int] | None = None  # memory of what waits for the worker's link
         self.encapsulation = self.bare_encapsulation = FRONT
         self.dtype, self.bare_dtype = (packet_dtype(lanes, len(FRONT)) for lanes in (info.lanes, 0))
         self.leaving, self.arriving = (
@@ -158,6 +164,9 @@ class Native:
             ctypes.CFUNCTYPE(number, place, ctypes.POINTER(structs.Inbox))(self.receive),
         )
         self.network = structs.Network(None, *(ctypes.cast(f, place) for f in self.functions))
+        self.queued = ctypes.CFUNCTYPE(ctypes.c_int64, place)(lambda _: network.queued())
+        if network.queued:
+            self.network.queued = ctypes.cast(self.queued, place)
 
     def wait(self, _: int, seconds: float) -> int:
         self.over.wait(seconds)
@@ -208,7 +217,7 @@ def chosen(way: str, chunks: int, chance: np.random.Generator) -> Portions | Non
 
 def sums_of(own: np.ndarray, portions: Portions, term: Term) -> np.ndarray:
     """Return the sums that the simulated switch makes of a term's first exchange."""
-    numbers = np.arange(len(portions.flags))
+    numbers = np.argsort(portions.order(WORKERS))  # the positions of the chunks
     slots, sequences = term.first_slot + numbers % term.slots, 1 + numbers // term.slots
     carried = portions.flags & Flag.CARRIED != 0
     others = np.where((slots + sequences) % 7 != 0, slots, 0)
@@ -261,6 +270,29 @@ def test_with_and_without_a_compiler_a_worker_does_the_same(seed, trouble, slots
     plain = played(seed, trouble, slots, way)
     for ours, theirs in zip(compiled, plain, strict=True):
         assert ours == theirs
+
+
+@needs_compiler
+def test_lanes_wait_with_the_worker_while_its_link_has_a_queue_and_bare_headers_do_not():
+    info = WorkerInfo(job=1, rank=0, workers=WORKERS, min_workers=WORKERS, lanes=LANES)
+    term, clock, chunks = Term(2, Way.SWITCH, first_slot=0, slots=64), Clock(), 600
+    network = Network(info, term, 1, 0.0, clock)
+    frees_at = 0.25
+    network.queued = lambda: chunks * FRAME_MEMORY * (clock.now < frees_at)
+    network.native = Native(network)
+    worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker.begin(term)
+    portions = Portions.of(chunks, range(chunks // 3), range(chunks))
+    own, none = np.ones((chunks // 3, LANES), np.int32), np.zeros(chunks, np.uint16)
+    done = worker.all_reduce(own, none, Operation.SUM, lambda _: None, portions)
+    assert (done.lanes[: chunks // 3] == 3).all()
+    full, bare = (
+        [at for at, content in network.sent if len(content) % kind.itemsize == 0]
+        for kind in (network.dtype, network.bare_dtype)
+    )
+    assert min(full) >= frees_at
+    assert min(bare) == 0
+    assert worker.traffic.retransmissions == 0
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -4,12 +4,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from exchanging_worker import NO_SWITCH, SMALLEST, Worker, failure, wait_for_ready
 from one_worker import LANES, TERM, WITHIN, WORKER_INFO, Switch
 
 from innet.errors import LeftBehind
 from innet.host.integers import Reduction
-from innet.host.portions import Portions
+from innet.host.portions import Portions, interleaved
 from innet.wire.layout import Flag, Kind, Operation
 from innet.wire.records import bare, get_field
 
@@ -174,3 +175,15 @@ def test_with_a_quorum_every_worker_keeps_the_whole_result(switch: Switch):
     assert done.counts.tolist() == [2] * COUNT
     assert (running.rows == CHUNKS[1] + 5).all()
     assert (worker.exchanges._last.lanes == CHUNKS + 5).all()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8, 31])
+@pytest.mark.parametrize("chunks", [1, 7, 64, 1000])
+def test_chunks_go_in_an_order_that_takes_one_of_each_workers_part_in_turn(chunks, workers):
+    order = interleaved(chunks, workers)
+    assert sorted(order) == [*range(chunks)]
+    owners = order * workers // chunks
+    each = chunks // workers
+    for start in range(0, chunks - workers + 1, workers):
+        busiest = np.bincount(owners[start : start + workers]).max()
+        assert busiest <= (2 if each else 1)

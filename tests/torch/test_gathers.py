@@ -11,8 +11,10 @@ from waiting import WITHIN
 
 from innet.controller.state.registry import Policy
 from innet.rpc import innet_pb2 as pb
+from innet.torch.group import _groups
 
 SIZE, SHARD = 3, 20_000
+LANES = 64
 
 
 @pytest.fixture(scope="module")
@@ -61,23 +63,37 @@ def test_small_all_gathers_need_no_job_of_their_own(tor: Rack, group: Group):
     assert len(tor.stub.ListJobs(pb.ListJobsRequest()).jobs) == 1
 
 
-def crossing(rank: int) -> tuple[bool, bool]:
-    """Gather while one rank has not begun the reduce-scatter that the others began before."""
+def progress() -> list[pb.Progress]:
+    """Return the counters of the group's job, and of the job of its all-gathers if it has one."""
+    [group] = _groups
+    memberships = group._membership, group._gathers._membership
+    return [each.agent.progress() for each in memberships if each and each.agent]
+
+
+def crossing(rank: int) -> tuple[bool, bool, bool]:
+    """Gather while one rank has not begun the reduce-scatter that the others began before.
+
+    Return whether the results are right, and whether the counters showed that both were under way.
+    """
     own = torch.full((SHARD,), float(rank))
     if rank == 0:
         work, whole = gathered(rank, own)
         work.wait()
+        at_once = True  # the others' counters tell
         sums, part = scattered(rank)
     else:
         sums, part = scattered(rank)
         work, whole = gathered(rank, own)
         work.wait()
+        adding, gathering = progress()
+        chunks = -(-whole.numel() // LANES)
+        at_once = adding.chunks_done < chunks <= gathering.chunks_done
     sums.wait()
-    return torch.equal(whole, expected()), bool((part == 6).all())
+    return torch.equal(whole, expected()), bool((part == 6).all()), at_once
 
 
-def test_an_all_gather_does_not_wait_for_an_earlier_sum(tor: Rack, group: Group):
-    assert group.run(crossing) == [(True, True)] * SIZE
+def test_an_all_gather_goes_on_while_an_earlier_sum_is_under_way(tor: Rack, group: Group):
+    assert group.run(crossing) == [(True, True, True)] * SIZE
     names = sorted(job.name for job in tor.stub.ListJobs(pb.ListJobsRequest()).jobs)
     assert len(names) == 2
     assert any("gathers" in name for name in names)
@@ -98,6 +114,12 @@ def test_a_call_waits_for_those_that_write_what_it_reads(group: Group):
     assert group.run(dependent) == [True] * SIZE
 
 
+def over_the_switch(rank: int) -> bool:
+    """Return whether none of the group's sums has taken the fallback."""
+    [group] = _groups
+    return not any(each.fallback_exchanges for each in progress()) and not group._membership.reason
+
+
 def barred(rank: int) -> list[bool]:
     works = [gathered(rank, torch.full((SHARD,), float(rank)))[0], scattered(rank)[0]]
     dist.barrier()
@@ -108,13 +130,17 @@ def test_a_barrier_follows_both(group: Group):
     assert group.run(barred) == [[True, True]] * SIZE
 
 
-def test_without_another_job_all_gathers_share_that_of_the_group():
-    with rack(SIZE, policy=Policy(lease_s=WITHIN)) as tor:
-        common = {"INNET_CONTROLLER": tor.controller, "INNET_GATHER_JOB": "1"}
+@pytest.mark.parametrize("lack", ["cables", "slots"])
+def test_without_another_job_all_gathers_share_that_of_the_group(lack):
+    cables = 1 if lack == "cables" else 2
+    with rack(SIZE * cables, policy=Policy(lease_s=WITHIN)) as tor:
+        slots = str(tor.free_slots) if lack == "slots" else ""
+        links = ",".join("+".join(tor.links[rank::SIZE]) for rank in range(SIZE))
+        common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": links, "INNET_SLOTS": slots}
         environments = [
-            {**common, "INNET_LINK": tor.links[rank], "LOCAL_RANK": str(rank)}
-            for rank in range(SIZE)
+            {**common, "INNET_GATHER_JOB": "1", "LOCAL_RANK": str(rank)} for rank in range(SIZE)
         ]
         with process_group(SIZE, prepare, "innet", environments) as running:
             assert running.run(dependent) == [True] * SIZE
             assert len(tor.stub.ListJobs(pb.ListJobsRequest()).jobs) == 1
+            assert running.run(over_the_switch) == [True] * SIZE
