@@ -39,7 +39,9 @@ def switches() -> JobSwitches:
     roster = Roster(spec, Invitation(Address("", ""), 64, 8.0), 0.0)
     for rank, home in enumerate(HOMES):
         where = Attachment(rank + 1, Address("02:00:00:00:00:01", "10.0.0.1", 4000 + rank), home)
-        roster.add(Worker(rank, 100 + rank, False, 0.0, where))
+        worker = Worker(rank, 100 + rank, False, 0.0)
+        roster.add(worker)
+        roster.attach(worker, where)
     return JobSwitches(spec, roster, fabric, SLOTS)
 
 

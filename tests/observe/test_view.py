@@ -78,7 +78,7 @@ def test_hosts_stand_below_their_racks_and_racks_below_their_parents():
     [spine] = tree.nodes(view)
     assert spine["label"] == "switch spine · ready · 0 of 1024 slots in use"
     left, right = labels(spine["children"])
-    assert left == "switch left · ready · 64 of 1024 slots in use · to spine: ↑ 1.61 ↓ 1.61 MB/s"
+    assert left == "switch left · ready · 64 of 1024 slots in use · to spine: ↑ 1.63 ↓ 1.63 MB/s"
     assert right.startswith("switch right · ready")
     [host] = spine["children"][1]["children"]
     assert host["label"] == "port 7 · 10.0.0.2 · train worker 1 · ↑ 2.00 ↓ 1.50 MB/s"
