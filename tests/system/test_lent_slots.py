@@ -130,6 +130,7 @@ def test_jobs_that_communicate_all_the_time_take_turns(racks: Cluster):
 
 def test_loans_outlive_a_killed_controller(racks: Cluster):
     with lender(racks, 0) as (holder, workers), lender(racks, 1, sums=5) as (_, others):
+        go_on(others, 1)
         sums_in(workers, ASKED)
         racks.controller.kill()
         go_on(workers + others)  # in the slots that they have
@@ -180,7 +181,8 @@ def test_every_sum_is_exact_while_jobs_lend_slots_to_each_other(tor: Rack):
         with ThreadPoolExecutor(len(jobs)) as pool:
             running = [pool.submit(bursts, job, seed, over) for seed, job in enumerate(jobs)]
             try:
-                begun = [job[0].term.number for job in jobs if job[0].term]
+                until(lambda: len(_numbers(jobs)) == len(jobs))
+                begun = _numbers(jobs)
                 until(lambda: _moved(jobs, begun, 8) or any(each.done() for each in running))
             finally:
                 over.set()
@@ -188,9 +190,14 @@ def test_every_sum_is_exact_while_jobs_lend_slots_to_each_other(tor: Rack):
         assert all(len(each) > 1 for each in used), used
 
 
+def _numbers(jobs: list[list[Agent]]) -> list[int]:
+    """Return the terms of the jobs that have begun one."""
+    return [job[0].term.number for job in jobs if job[0].term]
+
+
 def _moved(jobs: list[list[Agent]], begun: list[int], terms: int) -> bool:
     """Return whether every job has begun so many terms since."""
-    now = [job[0].term.number for job in jobs if job[0].term]
+    now = _numbers(jobs)
     return len(now) == len(begun) and all(
         (after - before) % (1 << 16) >= terms for before, after in zip(begun, now, strict=True)
     )
