@@ -136,6 +136,7 @@ def test_hugging_faces_trainer_keeps_the_parameters_alike(command: PageCommand):
     first, *_, last = losses(said)
     assert last < first
     assert through_the_switch(said) >= STEPS
-    digests = re.findall(r"^rank \d parameters ([0-9a-f]{64})$", said, re.MULTILINE)
+    # Two processes write to one pipe, so a line may begin in the midst of another one's.
+    digests = re.findall(r"rank \d parameters ([0-9a-f]{64})", said)
     assert len(digests) == command.workers
     assert len(set(digests)) == 1
