@@ -1,4 +1,4 @@
-"""Whether a job's sums are private, and what its workers need for that: docs/private-sums.md."""
+"""The secret of a job with private sums, and its use before the first call: docs/private-sums.md."""
 
 from innet.host.exchanges import Exchanges
 from innet.host.job import WorkerInfo

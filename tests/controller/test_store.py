@@ -122,13 +122,20 @@ def test_a_file_keeps_what_a_store_was_told_though_it_was_not_closed(tmp_path: p
         again.close()
 
 
-def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
-    path, where = tmp_path / "state", Attachment(3, ADDRESS, "tor")
+def _stored_job(path: pathlib.Path) -> JobRecord:
+    """Store a job with a worker that is attached, and one that is not. Return the job."""
+    where = Attachment(3, ADDRESS, "tor")
     job = replace(JOB, workers=(WorkerRecord(0, 5, True, where), WorkerRecord(1, 6, True, None)))
     store = Store(path)
     store.add_switch(SWITCH)
     store.save_job(job)
     store.close()
+    return job
+
+
+def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    job = _stored_job(path)
     with contextlib.closing(sqlite3.connect(path)) as older:
         trees = (("switches", "uplinks"), ("jobs", "others"), ("workers", "switch"))
         for table, column in (*trees, ("switches", "target"), ("switches", "artifact")):
@@ -269,12 +276,8 @@ def test_a_file_from_before_terms_left_out_lost_switches_is_upgraded(tmp_path: p
 
 
 def test_a_file_from_before_each_worker_had_a_digest_is_upgraded(tmp_path: pathlib.Path):
-    path, where = tmp_path / "state", Attachment(3, ADDRESS, "tor")
-    job = replace(JOB, workers=(WorkerRecord(0, 5, True, where), WorkerRecord(1, 6, True, None)))
-    store = Store(path)
-    store.add_switch(SWITCH)
-    store.save_job(job)
-    store.close()
+    path = tmp_path / "state"
+    job = _stored_job(path)
     with contextlib.closing(sqlite3.connect(path)) as older:
         older.execute("PRAGMA user_version = 11")
         Checksum(older, 11).keep()

@@ -15,7 +15,7 @@ from tiny_programs import Program
 
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.frames import TYPE_OF_SERVICE
-from innet.wire.layout import Ecn, Kind
+from innet.wire.layout import OPERATION_BITS, Ecn, Kind
 
 FROM, TO = station(1), station(2)
 JOB = 7
@@ -121,7 +121,7 @@ def test_a_tofino_marks_its_own_packets_and_leaves_others_to_the_traffic_manager
             job.send(1, sequence, 2)
             for port in (1, 2):
                 got = rack.receive(port)
-                assert got[43] >> 4 == Kind.RESULT
+                assert got[43] >> OPERATION_BITS == Kind.RESULT
                 wanted = Ecn.CONGESTED if cells >= long else Ecn.CAPABLE
                 assert got[TYPE_OF_SERVICE] == wanted
                 assert got[:42] == remade(got)[:42]
