@@ -157,18 +157,17 @@ def tor() -> Iterator[Rack]:
         yield running
 
 
-def bursts(agents: list[Agent], seed: int, over: threading.Event) -> set[int]:
-    """Sum in bursts, and compare every sum. Return the numbers of slots that were used."""
-    chance, used = random.Random(seed), set()
+def bursts(agents: list[Agent], seed: int, over: threading.Event, used: set[int]) -> None:
+    """Sum in bursts, compare every sum, and note the numbers of slots that were used."""
+    chance = random.Random(seed)
     for number in itertools.count():
         for _ in range(chance.randrange(1, 6)):
             vectors = integers(1000 * seed + number, len(agents), chance.randrange(1, 8000))
             for result in sums(agents, vectors):
                 np.testing.assert_array_equal(result, vectors.sum(axis=0, dtype=np.int64))
-            used |= {each.term.slots for each in agents if each.term}
+            used.update(each.term.slots for each in agents if each.term)
         if over.wait(chance.random() * 0.1):
             break
-    return used
 
 
 def test_every_sum_is_exact_while_jobs_lend_slots_to_each_other(tor: Rack):
@@ -178,16 +177,22 @@ def test_every_sum_is_exact_while_jobs_lend_slots_to_each_other(tor: Rack):
             stack.enter_context(tor.workers(2, 32, min_slots=4, priority=number % 2))
             for number in range(4)
         ]
+        used: list[set[int]] = [set() for _ in jobs]
         with ThreadPoolExecutor(len(jobs)) as pool:
-            running = [pool.submit(bursts, job, seed, over) for seed, job in enumerate(jobs)]
+            running = [
+                pool.submit(bursts, job, seed, over, used[seed]) for seed, job in enumerate(jobs)
+            ]
             try:
                 until(lambda: len(_numbers(jobs)) == len(jobs))
                 begun = _numbers(jobs)
-                until(lambda: _moved(jobs, begun, 8) or any(each.done() for each in running))
+                until(
+                    lambda: (_moved(jobs, begun, 8) and all(len(sizes) > 1 for sizes in used))
+                    or any(each.done() for each in running)
+                )
             finally:
                 over.set()
-            used = [each.result(WITHIN) for each in running]
-        assert all(len(each) > 1 for each in used), used
+            for each in running:
+                each.result(WITHIN)
 
 
 def _numbers(jobs: list[list[Agent]]) -> list[int]:
