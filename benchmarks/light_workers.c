@@ -129,7 +129,8 @@ static void note_pending(struct swarm *swarm, struct member *member, const uint8
         return;
     struct wait *wait = wait_of(member, slot);
     if (window->state[slot] == STATE_FLYING && window->attempts[slot] > 1) {
-        swarm->answered += now - window->sent_at[slot];
+        /* If an answer was lost, this is the answer to another worker, much later. */
+        swarm->answered += fmin(now - window->sent_at[slot], 2 * swarm->usual);
         swarm->answers++;
     }
     window->state[slot] = STATE_HAD;
