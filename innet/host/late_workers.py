@@ -5,9 +5,9 @@ named if it was late in most answers of **every** worker that had some. So a wor
 single other one is fast, or because its processor was busy for a moment. A maximum over the switch
 carries the opinions. All workers see the same maximum, and draw the same conclusions:
 
-* A worker that is named in two steps in a row becomes late. One in eight workers may, and at least one:
-  the gradients of many late workers would add up to steps that are too long. Those that were missing in
-  most answers come first.
+* A worker that is named in two steps in a row becomes late. One in eight workers may be late,
+  and at least one: the gradients of many late workers would add up to steps that are too long. Those that
+  were missing in most answers come first.
 * A late worker sends the lanes of every s-th chunk. The stride s begins with 8, and doubles in each step
   in which a late worker is named.
 * After a time without that, s halves. At s = 1 nobody is late any more. If that was too early, the next
