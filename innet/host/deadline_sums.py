@@ -3,7 +3,7 @@
 A straggler with a slow link can neither send nor receive whole vectors at the others' pace. But it can
 follow them without lanes: a contribution or a result then takes few bytes, a sixteenth with 256 lanes.
 So a late worker (:mod:`innet.host.late_workers`) takes part in every chunk, and sends the lanes of every
-s-th chunk only. All others it announces without lanes. No sum waits for more, and no worker is ever left
+s-th chunk only. It announces all others without lanes. No sum waits for more, and no worker is ever left
 behind. All results have the contributions of all workers, and every worker knows exactly what is in them.
 
 **Nothing is lost.** A late worker adds what it has not sent to its next vector, as error feedback does
@@ -14,7 +14,7 @@ rest of p. So each element of each vector is in exactly one sum, on time or up t
 the *state* that follows from them, such as a model's parameters. The exchange of a sum also carries
 every s-th chunk of the state, bit by bit, to the workers that are late. The others take turns to send
 them, so that no link has much more to carry than in a sum that waits. These are the chunks of which
-late workers have sent lanes in the step before, so they see what has come of them. No part of a late
+late workers have sent lanes in the step before, so they see the effect of these lanes. No part of a late
 worker's state is older than s steps.
 
 The float32 of a sum are rounded as :mod:`innet.host.quantizers.fixed_point` describes. The mean is over

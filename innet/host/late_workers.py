@@ -6,9 +6,9 @@ some. So a worker is not named because a single other one is fast, or because it
 moment. A maximum over the switch carries these reports. All workers see the same maximum, and draw the
 same conclusions:
 
-* A worker that is named in two steps in a row becomes late. One in eight workers may, and at least one:
-  the gradients of many late workers would add up to steps that are too long. Those that were missing in
-  most answers come first.
+* A worker that is named in two steps in a row becomes late. One in eight workers may be late,
+  and at least one: the gradients of many late workers would add up to steps that are too long. Those that
+  were missing in most answers come first.
 * A late worker sends the lanes of every s-th chunk. The stride s begins with 8, and doubles in each step
   in which a late worker is named.
 * After a few steps without that, s is the next smaller one of `STRIDES`. At s = 1 nobody is late any
