@@ -2,21 +2,19 @@
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, Worker, cluster
-from forked import ranks
+from cluster import Cluster, cluster
 from racks import WITHIN, rack
 from scripted_lateness import SCRIPT, ScriptedLateness, at_once, harmed, scripted
 from waiting import until
 
 from benchmarks.emulated.stragglers import DEADLINE, Case, checked
 from innet.local.faults import faulty
-from innet.rpc import innet_pb2 as pb
-from innet.rpc.client import connect
 
 WORKER = Path(__file__).parents[1] / "support/deadline_worker.py"
 WORKERS, LATE, IN_TIME = 4, 1, 2
@@ -29,39 +27,10 @@ def racks(tmp_path_factory) -> Iterator[Cluster]:
         yield running
 
 
-@contextlib.contextmanager
-def summing(racks: Cluster, name: str, stopped: int) -> Iterator[list[Worker]]:
-    """Yield the workers of a job, in processes. One of them stops itself."""
-    channel, stub = connect(racks.address)
-    with contextlib.closing(channel):
-        request = pb.CreateJobRequest(name=name, switch="tor", workers=WORKERS, slots=32)
-        token = stub.CreateJob(request).token
-        environment = {
-            "INNET_CONTROLLER": racks.address, "INNET_JOB": name, "INNET_TOKEN": token,
-            "INNET_LINK": " ".join(racks.links), "INNET_TLS": "",
-        }  # fmt: skip
-        with ranks(WORKER, [str(stopped)], WORKERS, environment) as running:
-            workers = [Worker(rank, script) for rank, script in enumerate(running)]
-            try:
-                yield workers
-            finally:
-                for each in workers:
-                    each.kill()
-                stub.DeleteJob(pb.DeleteJobRequest(name=name))
-
-
-def waited_for(racks: Cluster, job: str) -> list[int]:
-    """Return the ranks that all others wait for."""
-    channel, stub = connect(racks.address)
-    with contextlib.closing(channel):
-        return [*stub.GetJob(pb.GetJobRequest(name=job)).waiting_for]
-
-
 @pytest.mark.parametrize("stopped", [IN_TIME, LATE], ids=["in-time", "late"])
 def test_the_others_wait_for_a_stopped_host_and_nothing_is_lost(racks: Cluster, stopped: int):
-    name = f"job-{stopped}"
-    with summing(racks, name, stopped) as workers:
-        until(lambda: waited_for(racks, name) == [stopped])
+    with racks.running(WORKER, [str(stopped)]) as workers:
+        until(lambda: racks.waiting_for == [stopped])
         assert not any(each.end for each in workers)
         workers[stopped].signal(signal.SIGCONT)
         for each in workers:
@@ -80,14 +49,20 @@ def test_a_link_that_is_down_for_a_while_loses_nothing(down: int):
         agents = [
             stack.enter_context(tor.join(job, rank, link)) for rank, link in enumerate(wiring.links)
         ]
-        sums = scripted(agents)
-        script = harmed(SCRIPT, 8, lambda: wiring.cut(down))
-        sums[0].late = ScriptedLateness(WORKERS, script)
+        sums, is_cut = scripted(agents), threading.Event()
+
+        def cut() -> None:
+            wiring.cut(down)
+            is_cut.set()
+
+        sums[0].late = ScriptedLateness(WORKERS, harmed(SCRIPT, 8, cut))
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(
                 at_once, agents, lambda rank: checked(case, agents[rank], sums[rank])
             )
-            until(lambda: tor.show(job).recoveries or running.done())
+            assert is_cut.wait(WITHIN)
+            before = tor.show(job).recoveries
+            until(lambda: tor.show(job).recoveries > before or running.done())
             wiring.mend(down)
             assert all(each["late"] for each in running.result(WITHIN))
-        assert tor.show(job).recoveries
+        assert tor.show(job).recoveries > before
