@@ -170,6 +170,8 @@ class SwitchTransport:
                 inspect()
             if window.remaining:
                 self._continue(self._clock())
+        if self.inquiries:
+            self.inquiries.end(self._clock())
 
     def progressed(self) -> None:
         """Forgive the switch's silence, because the job goes on by another path."""
@@ -279,6 +281,9 @@ class SwitchTransport:
 
     def _inquire(self, inquiries: Inquiries, now: float) -> None:
         """Ask the switch for the missing contributions of a chunk that is past its deadline."""
+        if self._link.is_sending:
+            inquiries.postpone(now)
+            return
         slots, chunks = self._window.overdue(inquiries.age, now)
         if slots.size:
             bare = self._numpy.send(slots, chunks)
