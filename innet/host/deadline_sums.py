@@ -30,7 +30,7 @@ import numpy.typing as npt
 from innet.errors import SumOverflow, UsageError
 from innet.host import memory
 from innet.host.agent import Agent
-from innet.host.agreement import Call
+from innet.host.agreement import EXACT, Call
 from innet.host.exchanges import Exchanges
 from innet.host.inquiries import Inquiries
 from innet.host.integers import Flags, Integers, Reduction
@@ -42,7 +42,7 @@ from innet.host.portions import Portions
 from innet.host.quantizers import fixed_point
 from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.rounding import nearest
-from innet.host.reducer import EXACT, Reducer
+from innet.host.reducer import Reducer
 from innet.host.sums import checked
 from innet.wire.layout import Flag, Operation
 
