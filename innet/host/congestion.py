@@ -49,7 +49,7 @@ _IN_VAIN = 16  # round trips with nearly all results marked, after which marks d
 _COMPETING = 256  # marked round trips without obeying, after which marks count again
 
 
-@dataclass
+@dataclass(slots=True)
 class _RoundTrip:
     """The counts of a round trip, which ends with the result of a chunk that was sent during it."""
 
