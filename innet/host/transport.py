@@ -18,6 +18,7 @@ from innet.host.link import Link
 from innet.host.numpy_rounds import NumpyRounds
 from innet.host.packets import Packets
 from innet.host.portions import Portions
+from innet.host.queries import Queries
 from innet.host.quantizers.scaling import Scaling, integers_of
 from innet.host.rounds import IoRounds, RoundLimits, RoundOutcome
 from innet.host.stall import MembershipView, StallDetector
@@ -84,6 +85,9 @@ class SwitchTransport:
             self._link, self._info, term, self._window, self._outgoing, self._missing.answers,
             self._clock,
         )  # fmt: skip
+        contributors = self._missing.contributors
+        self._bits = contributors.bits
+        self._queries = Queries(self._link, self._info, term, self._window, contributors)
         identity = self._info.job, term.number, term.first_slot
         library = fastpath.compiled()
         self._compiled = library and CompiledRounds(
@@ -137,7 +141,7 @@ class SwitchTransport:
         flags = np.asarray(flags, np.uint16) | portions.flags
         if into is None:
             into = memory.empty((len(portions.received), chunks.shape[1]), np.int32)
-        result = Reduction.into(into, len(flags), portions.received.start)
+        result = Reduction.into(into, len(flags), portions.received.start, self._bits)
         result.counts[:] = self._info.workers
         self._window.start(len(flags))
         self._numpy.start(own, flags, result, portions.sent.start, order)
@@ -161,6 +165,7 @@ class SwitchTransport:
         window, now = self._window, self._clock()
         for packets in (self._outgoing.full, self._outgoing.bare):
             set_field(packets, "operation", operation)
+        self._queries.begin(operation)
         self._stall.begin_exchange(now)
         self._probes.restart(now)
         if self.inquiries:
@@ -299,6 +304,8 @@ class SwitchTransport:
         if positions.size:
             arrived = batch["workers"][positions]
             self._stall.note_answers(slots, arrived, now)
+            asked = self._queries.send(slots, arrived, now)
+            self.traffic.count_sent(asked, asked, 0)
             if self.inquiries:
                 self.inquiries.take(self._missing.of(slots, arrived))
 

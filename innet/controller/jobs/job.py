@@ -235,7 +235,8 @@ class Job:
             return self.terms.begin_generation(now)
         actions: Actions = [Notify(each.nonce, Departure(worker.rank, reason)) for each in others]
         counted_on = self.path == Path.FALLBACK or self.roster.left < self.spec.quorum
-        if counted_on:
+        # Its switch waits for all of its contributors before it sends their sum up.
+        if counted_on or self.spec.others:
             why = f"worker {worker.rank} has left"
             return actions + self.terms.renew(Cause.WORKER_LEFT, why, now, worker.rank)
         return actions + self.terms.advance(now)

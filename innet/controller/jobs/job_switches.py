@@ -61,9 +61,12 @@ class JobSwitches:
     def pending(self) -> int:
         """Return how many workers are missing before it is known which switches sum.
 
-        Where there is one switch, it is known from the beginning.
+        Where there is one switch, it is known from the beginning. Workers that have left count only if
+        too few are left without them.
         """
-        return 0 if len(self.fabric.uplinks) == 1 else self._roster.missing
+        if len(self.fabric.uplinks) == 1:
+            return 0
+        return self._roster.missing if self._roster.ending else len(self._roster.to_come)
 
     @property
     def plan(self) -> Plan:
