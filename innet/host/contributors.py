@@ -7,7 +7,7 @@ bits of the highest switch.
 """
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -40,12 +40,12 @@ class Contributors:
             self._bits[piece, each.level_bit] = [*map(_ranks, each.contributors)]
         self._missing = cache(self._ranks_missing)
 
-    @property
+    @cached_property
     def bits(self) -> Bits | None:
         """Return the bit that stands for each rank in a result, (workers,), or None if the ranks are it.
 
-        The highest switch makes the results. Its parents' ranges of slots all have the same bits. A rank
-        that has no bit gets a number that is none.
+        The highest switch makes the results. If there are several, they have the same bits. A rank
+        without a bit gets a number that is none.
         """
         if not self.in_tree:
             return None

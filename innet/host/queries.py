@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from innet.host.contributors import Contributors
 from innet.host.job import Term, WorkerInfo
 from innet.host.link import Link
+from innet.host.missing import MissingWorkers
 from innet.host.window import Indices, Window
 from innet.wire.layout import Flag, Kind, Operation
 from innet.wire.records import blank, set_field
@@ -27,11 +27,11 @@ class Queries:
         info: WorkerInfo,
         term: Term,
         window: Window,
-        contributors: Contributors,
+        missing: MissingWorkers,
     ) -> None:
         self._link, self._first_slot = link, term.first_slot
-        self._window, self._contributors = window, contributors
-        self._useful = contributors.in_tree and info.min_workers < info.workers
+        self._window, self._contributors = window, missing.contributors
+        self._useful = self._contributors.in_tree and info.min_workers < info.workers
         self._queried_at = np.full(term.slots, -np.inf)
         self._packets = blank(term.slots, 0, Kind.QUERY, link.bare_encapsulation)
         self._packets["job"], self._packets["term"] = info.job, term.number

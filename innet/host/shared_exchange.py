@@ -73,9 +73,7 @@ def _further_chunks(chunks: int, lanes: int, workers: int) -> int:
     return -(-((_MEMBERS + 1) * chunks + workers) // lanes)
 
 
-def _parts(
-    further: Integers, chunks: int, workers: int
-) -> tuple[Integers, Integers, Integers]:
+def _parts(further: Integers, chunks: int, workers: int) -> tuple[Integers, Integers, Integers]:
     """Return the places of members, counts and bits in further chunks."""
     flat = further.reshape(-1)
     behind = _MEMBERS * chunks

@@ -18,8 +18,8 @@ from innet.host.link import Link
 from innet.host.numpy_rounds import NumpyRounds
 from innet.host.packets import Packets
 from innet.host.portions import Portions
-from innet.host.queries import Queries
 from innet.host.quantizers.scaling import Scaling, integers_of
+from innet.host.queries import Queries
 from innet.host.rounds import IoRounds, RoundLimits, RoundOutcome
 from innet.host.stall import MembershipView, StallDetector
 from innet.host.timer import ProbeTimer, RetransmissionTimer
@@ -85,9 +85,7 @@ class SwitchTransport:
             self._link, self._info, term, self._window, self._outgoing, self._missing.answers,
             self._clock,
         )  # fmt: skip
-        contributors = self._missing.contributors
-        self._bits = contributors.bits
-        self._queries = Queries(self._link, self._info, term, self._window, contributors)
+        self._queries = Queries(self._link, self._info, term, self._window, self._missing)
         identity = self._info.job, term.number, term.first_slot
         library = fastpath.compiled()
         self._compiled = library and CompiledRounds(
@@ -141,7 +139,8 @@ class SwitchTransport:
         flags = np.asarray(flags, np.uint16) | portions.flags
         if into is None:
             into = memory.empty((len(portions.received), chunks.shape[1]), np.int32)
-        result = Reduction.into(into, len(flags), portions.received.start, self._bits)
+        bits = self._missing.contributors.bits
+        result = Reduction.into(into, len(flags), portions.received.start, bits)
         result.counts[:] = self._info.workers
         self._window.start(len(flags))
         self._numpy.start(own, flags, result, portions.sent.start, order)

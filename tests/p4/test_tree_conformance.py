@@ -209,7 +209,8 @@ def walk_together(rack, tree: Tree, choice: random.Random, first_slot: int) -> s
             others = [
                 after
                 for what, after in tree.steps(state)
-                if after != state and not re.search("worker [01]'s|worker . (asks|hears)|rack=0.* below", what)
+                if after != state
+                and not re.search("worker [01]'s|worker . (asks|hears)|rack=0.* below", what)
             ]
             state = choice.choice(others) if others else state
     assert max(map(max, state.progress)) > 1, "the walk did not get anywhere"
@@ -345,8 +346,8 @@ def test_a_result_that_nobody_waits_for_yet_changes_nothing_on_a_chip(kind, rack
     job = Job(rack, BELOW, TOTAL, next(_single))
     job.send(0, 1, 7)
     before = job.counts()
-    for kind in (Kind.RESULT, Kind.PENDING, Kind.STALE):
-        rack.send(UPLINK, answer(job, kind, 1, 0b11111, 99, flags=2))
+    for each in (Kind.RESULT, Kind.PENDING, Kind.STALE):
+        rack.send(UPLINK, answer(job, each, 1, 0b11111, 99, flags=2))
     rack.assert_quiet(UPLINK, 1, 2)
     job.assert_counted(before, ignored=3)
     job.send(1, 1, 8)
@@ -459,6 +460,19 @@ def test_a_switch_below_stands_for_all_its_workers(rack):
     job.send(1, 1, 5, count=TOTAL - 2)
     for below in (0, 1):
         job.assert_result(below, 1, 15, 0b11111)
+
+
+def test_a_switch_between_others_gives_the_lanes_of_an_early_result_to_all(kind, rack):
+    if kind not in SOFTWARE:
+        pytest.skip("Tofino's program has no room for quorums in trees")
+    job = Job(rack, MIDDLE, TOTAL, next(_single))
+    job.send(0, 1, 10, count=2, wants=False)
+    rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b10000, 22, count=9))
+    for below in (0, 1):
+        job.assert_result(below, 1, 22, 0b10000, count=9)
+    job.send(1, 3, None, kind=Kind.QUERY)
+    assert raised(job, Kind.QUERY)["sequence"] == 3
+    rack.assert_quiet(1, 2, UPLINK)
 
 
 def test_a_switch_between_others_does_both(rack):

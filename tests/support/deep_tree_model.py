@@ -147,9 +147,9 @@ class DeepTree:
             if cell.missing != 1:
                 return state
             packet = replace(packet, sequence=cell.sequence)
-        elif packet.sequence < cell.sequence:
-            return state
-        elif packet.sequence == cell.sequence and not cell.missing:
+        elif packet.sequence < cell.sequence or (
+            packet.sequence == cell.sequence and not cell.missing
+        ):
             return state
         cell = Cell(packet.sequence, total=packet.total)
         state = self._with_cell(state, switch, packet, cell)

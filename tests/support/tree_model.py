@@ -228,7 +228,12 @@ class Tree:
         """Return a rack's switch."""
         workers = frozenset(self.shape.racks[rack])
         return Child(
-            self.shape.size, workers, self.compares, self.raises_again, self.takes_early, self.strict
+            self.shape.size,
+            workers,
+            self.compares,
+            self.raises_again,
+            self.takes_early,
+            self.strict,
         )
 
     def steps(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:

@@ -186,8 +186,10 @@ def test_every_sum_is_exact_while_jobs_lend_slots_to_each_other(tor: Rack):
                 until(lambda: len(_numbers(jobs)) == len(jobs))
                 begun = _numbers(jobs)
                 until(
-                    lambda: (_moved(jobs, begun, 8) and all(len(sizes) > 1 for sizes in used))
-                    or any(each.done() for each in running)
+                    lambda: (
+                        (_moved(jobs, begun, 8) and all(len(sizes) > 1 for sizes in used))
+                        or any(each.done() for each in running)
+                    )
                 )
             finally:
                 over.set()

@@ -345,7 +345,8 @@ def _bits(trees: Iterable[Tree], workers: Mapping[int, Attachment]) -> _Bits:
             for switch in _way(tree.links, where.switch):
                 if link := tree.links.get(switch):
                     lowest.setdefault((link.parent, switch), rank)
-    order += sorted(lowest, key=lambda each: (each[0], lowest[each], each[1]))
+    below = sorted(lowest, key=lambda each: (each[0], lowest[each], each[1]))
+    order += below
     bits: _Bits = {}
     taken: Counter[str] = Counter()
     for switch, each in order:
