@@ -113,9 +113,10 @@ class Exchanges:
         def attempt(carrier: Carrier, *, shared: bool) -> Reduction:
             if not shared:
                 return carrier(chunks, flags, operation, inspect=inspect)
-            lacking = shared_exchange.without_result(*chunks.shape, self._info.workers)
+            count, workers = len(chunks), self._info.workers
+            lacking = shared_exchange.without_result(count, chunks.shape[1], workers)
             found = carrier(*lacking, Operation.MAX, inspect=inspect)
-            return shared_exchange.result_in(found, len(chunks), self._info.workers)
+            return shared_exchange.result_in(found, count, workers)
 
         return self._finish(attempt, len(chunks))
 
