@@ -91,6 +91,11 @@ class Tree:
         return found
 
     @property
+    def branch(self) -> int:
+        """Return the most workers below one node below the top."""
+        return -(-self.workers // (self.workers, *self.levels)[-2])
+
+    @property
     def top(self) -> str:
         """Return the name of the top."""
         return next(iter(self.parents))
@@ -315,7 +320,7 @@ def main(
     if quick:
         workers, levels, elements, slots = 32, "4,2,1", 100_000, 64
     tree = Tree(tuple(int(each) for each in levels.split(",")), workers)
-    job = Sum(tree.workers, elements, seed, loss)
+    job = Sum(tree.workers, elements, seed, loss, tree.branch)
     found = measured(
         tree, job, slots, lanes, processes, kill=kill, simulated=simulated or quick, within=within
     )

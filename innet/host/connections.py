@@ -105,9 +105,9 @@ class Connection:
                 library.innet_now, library.innet_pause, self._wait, self._send, self._receive
             )
         )  # fmt: skip
-        queued = getattr(library, f"{prefix}_queued", None)
+        self._queued = getattr(library, f"{prefix}_queued", None)
         self.network = structs.Network(
-            context, *functions, ctypes.cast(queued, POINTER) if queued else None
+            context, *functions, ctypes.cast(self._queued, POINTER) if self._queued else None
         )
         self.buffers = Buffers(incoming, MESSAGES, DATAGRAM_BYTES)
 
@@ -126,6 +126,11 @@ class Connection:
         if number != errno.EAGAIN:
             raise_errno(number)
         return self.buffers.packets, self.buffers.inbox.corrupted
+
+    @property
+    def is_sending(self) -> bool:
+        """Return whether packets wait for this host's link, as far as is known."""
+        return self._queued is not None and self._queued(self._context) > 0
 
     def wait(self, seconds: float) -> None:
         """Return when a packet is there, when the waker is used, or after `seconds`."""

@@ -160,7 +160,7 @@ class Exchanges:
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "torch.Tensor":
         """Return the sum or mean of a tensor over the fallback, on any path. No exchange is counted."""
         self._first_error.check()
-        with self._first_error.noting():
+        with self._first_error:
             return self._fallback.combine(tensor, self._follow_meanwhile, mean=mean)
 
     def attend(self) -> None:
@@ -169,7 +169,7 @@ class Exchanges:
         If that fails, the next exchange raises the error.
         """
         if not self._first_error.error:
-            with contextlib.suppress(AllReduceError), self._first_error.noting():
+            with contextlib.suppress(AllReduceError), self._first_error:
                 self._follow()
 
     def stop(self) -> None:
@@ -212,7 +212,7 @@ class Exchanges:
                 return None
             if not self._owes_result:
                 return term
-            with self._current.spoilt_if_over():
+            with self._current:
                 self._give_result(term)
 
     def _give_result(self, term: Term) -> None:
@@ -272,10 +272,10 @@ class Exchanges:
         self._first_error.check()
         self._begun, self._chunks = monotonic(), chunks
         try:
-            with self._first_error.noting():
+            with self._first_error:
                 while True:
                     term = self._await_term()
-                    with self._current.spoilt_if_over():
+                    with self._current:
                         shared = term.shared and term.exchange == self._number
                         carrier = partial(self._paths.combine, term, self._number)
                         result = attempt(carrier, shared=shared)

@@ -81,6 +81,7 @@ class SwitchTransport:
             self._blank(term, self._info.lanes, self._link.encapsulation),
             self._blank(term, 0, self._link.bare_encapsulation),
         )
+        self._operation: Operation | None = None  # of these packets
         self._numpy = NumpyRounds(
             self._link, self._info, term, self._window, self._outgoing, self._missing.answers,
             self._clock,
@@ -162,9 +163,11 @@ class SwitchTransport:
 
     def _run(self, operation: Operation, inspect: Callable[[], None]) -> None:
         window, now = self._window, self._clock()
-        for packets in (self._outgoing.full, self._outgoing.bare):
-            set_field(packets, "operation", operation)
-        self._queries.begin(operation)
+        if operation != self._operation:
+            for packets in (self._outgoing.full, self._outgoing.bare):
+                set_field(packets, "operation", operation)
+            self._queries.begin(operation)
+            self._operation = operation
         self._stall.begin_exchange(now)
         self._probes.restart(now)
         if self.inquiries:
@@ -174,6 +177,8 @@ class SwitchTransport:
                 inspect()
             if window.remaining:
                 self._continue(self._clock())
+        if self.inquiries:
+            self.inquiries.end(self._clock())
 
     def progressed(self) -> None:
         """Forgive the switch's silence, because the job goes on by another path."""
@@ -283,6 +288,9 @@ class SwitchTransport:
 
     def _inquire(self, inquiries: Inquiries, now: float) -> None:
         """Ask the switch for the missing contributions of a chunk that is past its deadline."""
+        if self._link.is_sending:
+            inquiries.postpone(now)
+            return
         slots, chunks = self._window.overdue(inquiries.age, now)
         if slots.size:
             bare = self._numpy.send(slots, chunks)
