@@ -78,7 +78,8 @@ class JobSwitches:
         """Return the shares of each switch that would sum in a `fabric`."""
         if not self.slot_range or self.pending:
             return {}
-        at, quorum = {**self._roster.attachments, **self._absent}, self._roster.quorum
+        at, quorum = self._roster.attachments, self._roster.quorum
+        at = {**at, **self._absent} if self._absent else at  # a copy would not be the same
         needs = (fabric, self.slot_range, at, quorum)
         if self._planned[0] != needs:
             plan = shares(
