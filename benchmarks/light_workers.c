@@ -19,7 +19,7 @@ struct wait {
 struct member {
     struct network network;
     struct worker *worker;
-    struct wait *waits; /* by slot */
+    struct wait *waits;     /* by slot */
     int64_t remaining, due; /* whether packets may be due */
     double newest, quiet_until;
     double look_at; /* the time when chunks without result are looked at again */
@@ -28,10 +28,10 @@ struct member {
 struct swarm {
     struct member *members;
     int64_t count;
-    const uint32_t *wanted;                 /* the rows that are right */
-    int64_t contributions;                  /* in a right result */
-    int64_t listeners;                      /* most workers that get an answer from above */
-    double usual, slowest, spread;          /* seconds: a round trip, and see `postponed` */
+    const uint32_t *wanted;        /* the rows that are right */
+    int64_t contributions;         /* in a right result */
+    int64_t listeners;             /* most workers that get an answer from above */
+    double usual, slowest, spread; /* seconds: a round trip, and see `postponed` */
     struct losses losses;
     int64_t stop; /* set by another thread */
     /* Output. */
@@ -42,7 +42,7 @@ struct swarm {
     int64_t answers;
 };
 
-enum { MOST_DOUBLINGS = 16, SILENT = 4 };
+enum { MOST_DOUBLINGS = 3, SILENT = 2 };
 
 static const struct timespec IDLE = {0, 200000};
 
@@ -134,7 +134,8 @@ static void note_pending(struct swarm *swarm, struct member *member, const uint8
     }
     window->state[slot] = STATE_HAD;
     window->suspect[slot] = 0;
-    wait->heard++;
+    wait->heard +=
+        now > wait->heard_at + swarm->spread; /* the answers to a few who ask together are one */
     wait->heard_at = now;
     wait->ask_at = 0;
     member->quiet_until = now;
