@@ -241,11 +241,10 @@ static int64_t serve(struct swarm *swarm, struct member *member)
     swarm->received += io.received;
     swarm->corrupted += io.corrupted;
     if (io.samples) {
-        swarm->longest = fmax(swarm->longest, io.round_trips[0]);
-        swarm->shortest =
-            swarm->shortest ? fmin(swarm->shortest, io.round_trips[0]) : io.round_trips[0];
+        swarm->longest = fmax(swarm->longest, io.times[0]);
+        swarm->shortest = swarm->shortest ? fmin(swarm->shortest, io.times[0]) : io.times[0];
     }
-    if (io.others)
+    if (io.unread)
         take_others(swarm, member, &io);
     compare(swarm, worker, io.finished);
     member->newest = io.newest;
