@@ -112,6 +112,7 @@ def bind(library: ctypes.CDLL) -> ctypes.CDLL:
         send.argtypes = (POINTER, POINTER, SIZE, SIZE)
         receive.argtypes = (POINTER, pointer(structs.Inbox))
         wait.argtypes = (POINTER, REAL)
+    library.innet_queued.argtypes, library.innet_queued.restype = (POINTER,), ctypes.c_int64
     library.innet_shared_create.argtypes = (ctypes.c_char_p, ctypes.c_int)
     library.innet_shared_create.restype = POINTER
     library.innet_shared_connect.argtypes = library.innet_shared_destroy.argtypes = (POINTER,)

@@ -19,6 +19,7 @@ from innet.host.numpy_rounds import NumpyRounds
 from innet.host.packets import Packets
 from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling, integers_of
+from innet.host.queries import Queries
 from innet.host.rounds import IoRounds, RoundLimits, RoundOutcome
 from innet.host.stall import MembershipView, StallDetector
 from innet.host.timer import ProbeTimer, RetransmissionTimer
@@ -85,6 +86,7 @@ class SwitchTransport:
             self._link, self._info, term, self._window, self._outgoing, self._missing.answers,
             self._clock,
         )  # fmt: skip
+        self._queries = Queries(self._link, self._info, term, self._window, self._missing)
         identity = self._info.job, term.number, term.first_slot
         library = fastpath.compiled()
         self._compiled = library and CompiledRounds(
@@ -138,7 +140,8 @@ class SwitchTransport:
         flags = np.asarray(flags, np.uint16) | portions.flags
         if into is None:
             into = memory.empty((len(portions.received), chunks.shape[1]), np.int32)
-        result = Reduction.into(into, len(flags), portions.received.start)
+        bits = self._missing.contributors.bits
+        result = Reduction.into(into, len(flags), portions.received.start, bits)
         result.counts[:] = self._info.workers
         self._numpy.start(own, flags, result, portions.sent.start, order)
         if not self._compiled:
@@ -166,6 +169,7 @@ class SwitchTransport:
         if operation != self._operation:
             for packets in (self._outgoing.full, self._outgoing.bare):
                 set_field(packets, "operation", operation)
+            self._queries.begin(operation)
             self._operation = operation
         self._stall.begin_exchange(now)
         self._probes.restart(now)
@@ -176,6 +180,8 @@ class SwitchTransport:
                 inspect()
             if window.remaining:
                 self._continue(self._clock())
+        if self.inquiries:
+            self.inquiries.end(self._clock())
 
     def progressed(self) -> None:
         """Forgive the switch's silence, because the job goes on by another path."""
@@ -286,6 +292,9 @@ class SwitchTransport:
 
     def _inquire(self, inquiries: Inquiries, now: float) -> None:
         """Ask the switch for the missing contributions of a chunk that is past its deadline."""
+        if self._link.is_sending:
+            inquiries.postpone(now)
+            return
         slots, chunks = self._window.overdue(inquiries.age, now)
         if slots.size:
             bare = self._numpy.send(slots, chunks)
@@ -306,6 +315,8 @@ class SwitchTransport:
         if positions.size:
             arrived = batch["workers"][positions]
             self._stall.note_answers(slots, arrived, now)
+            asked = self._queries.send(slots, arrived, now)
+            self.traffic.count_sent(asked, asked, 0)
             if self.inquiries:
                 self.inquiries.take(self._missing.of(slots, arrived))
 

@@ -214,6 +214,11 @@ class Window:
         slot = int(self._chunk.argmin())
         return int(self._chunk[slot]), slot, int(self.sequence[slot])
 
+    def sent_at(self, slots: Indices) -> Times:
+        """Return when the chunks of some slots were last sent."""
+        times: Times = self._sent_at[slots]
+        return times
+
     @property
     def has_due(self) -> bool:
         """Return whether a chunk is due."""
