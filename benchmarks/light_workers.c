@@ -258,10 +258,10 @@ static int64_t serve(struct swarm *swarm, struct member *member)
     swarm->received += io.received;
     swarm->corrupted += io.corrupted;
     if (io.samples) {
-        double round_trip = io.round_trips[0];
+        double round_trip = io.times[0];
         swarm->shortest = swarm->shortest ? fmin(swarm->shortest, round_trip) : round_trip;
     }
-    if (io.others)
+    if (io.unread)
         take_others(swarm, member, &io);
     compare(swarm, worker, io.finished);
     member->due = io.finished > 0;
