@@ -129,7 +129,8 @@ static void note_pending(struct swarm *swarm, struct member *member, const uint8
         return;
     struct wait *wait = wait_of(member, slot);
     if (window->state[slot] == STATE_FLYING && window->attempts[slot] > 1) {
-        swarm->answered += now - window->sent_at[slot];
+        /* If an answer was lost, this is the answer to another worker, much later. */
+        swarm->answered += fmin(now - window->sent_at[slot], 2 * swarm->usual);
         swarm->answers++;
     }
     window->state[slot] = STATE_HAD;
@@ -240,8 +241,11 @@ static int64_t serve(struct swarm *swarm, struct member *member)
     link.arrived = !lossy_receive(&link, worker->inbox);
     if (!link.arrived && !member->due && lossy_now(&link) < member->look_at)
         return 0;
-    struct network network = {
-        .context = &link, .now = lossy_now, .send = lossy_send, .receive = lossy_receive};
+    struct network network = {.context = &link,
+                              .now = lossy_now,
+                              .send = lossy_send,
+                              .receive = lossy_receive,
+                              .batch = member->network.batch};
     struct io_round io = {.most = worker->window->slots,
                           .batches = 1,
                           .round_trip_began = INFINITY,
@@ -258,10 +262,10 @@ static int64_t serve(struct swarm *swarm, struct member *member)
     swarm->received += io.received;
     swarm->corrupted += io.corrupted;
     if (io.samples) {
-        double round_trip = io.round_trips[0];
+        double round_trip = io.times[0];
         swarm->shortest = swarm->shortest ? fmin(swarm->shortest, round_trip) : round_trip;
     }
-    if (io.others)
+    if (io.unread)
         take_others(swarm, member, &io);
     compare(swarm, worker, io.finished);
     member->due = io.finished > 0;

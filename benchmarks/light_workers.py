@@ -266,7 +266,7 @@ class Swarm:
         self, controller: str, name: str, token: str, links: Sequence[str], job: Sum, processes: int
     ) -> None:
         spawning = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
-        self._counts = [spawning.Array("q", 2, lock=False) for _ in range(processes)]
+        self._counts = [spawning.Array("q", 3, lock=False) for _ in range(processes)]
         self._said = [spawning.Array("q", 1 + len(COUNTS), lock=False) for _ in range(processes)]
         beating = spawning.Value("b", 1, lock=False)
         self._may_sum, self._over = spawning.Event(), spawning.Event()
@@ -296,6 +296,11 @@ class Swarm:
     def terms(self) -> int:
         """Return how often a worker was told of a term other than its last one."""
         return sum(each[1] for each in self._counts)
+
+    @property
+    def ended(self) -> int:
+        """Return how many streams of workers with a term have ended."""
+        return sum(each[2] for each in self._counts)
 
     def sum(self) -> None:
         """Let the workers sum as soon as all of a process know their term."""

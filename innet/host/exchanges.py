@@ -203,6 +203,8 @@ class Exchanges:
 
     def _follow(self) -> Term | None:
         """Follow the controller's messages. Return the term in which to sum, if any."""
+        if self._current.goes_on and not self._owes_result:
+            return self._current.term
         while True:
             if (term := self._current.latest(self._number)) is None:
                 return None

@@ -143,9 +143,11 @@ class SwitchTransport:
         bits = self._missing.contributors.bits
         result = Reduction.into(into, len(flags), portions.received.start, bits)
         result.counts[:] = self._info.workers
-        self._window.start(len(flags))
         self._numpy.start(own, flags, result, portions.sent.start, order)
-        if self._compiled:
+        if not self._compiled:
+            self._window.start(len(flags))
+        else:
+            self._window.begin(len(flags))
             sent = own.native if isinstance(own, Scaling) else own
             self._compiled.start(sent, flags, result, portions.sent.start, order)
         try:
@@ -155,8 +157,9 @@ class SwitchTransport:
                 scaling.forget()
             raise
         finally:
-            for each in (self._numpy, self._rounds):
-                each.stop()
+            self._numpy.stop()
+            if self._compiled:
+                self._compiled.stop()
             self._silence.end_exchange(self._clock())
         self._silence.succeed()
         return result
@@ -201,26 +204,28 @@ class SwitchTransport:
 
     @property
     def _deadline(self) -> float:
-        reminder = self._window.next_reminder(self._timer.timeout, _SLOWEST_REMINDER)
-        inquiry = self.inquiries.at if self.inquiries else float("inf")
-        return min(self._probes.deadline, reminder, self._stall.report_at, inquiry)
+        deadline = min(self._probes.deadline, self._stall.report_at)
+        if self._window.any_had:
+            reminder = self._window.next_reminder(self._timer.timeout, _SLOWEST_REMINDER)
+            deadline = min(deadline, reminder)
+        return min(deadline, self.inquiries.at) if self.inquiries else deadline
 
     def _run_round(self) -> bool:
         """Run an I/O round. Return whether it has brought the first chunk's result."""
         usual = self._timer.smoothed or self._timer.timeout
         seconds = min(_GATHERING * self._timer.queueing, _MOST_GATHERING)
-        deadline = self._deadline
+        deadline, most = self._deadline, self._congestion.size
         self._stall.expect(deadline)
         limits = RoundLimits(
-            most=self._congestion.size,
-            until=deadline,
-            pause=seconds if seconds >= _LEAST_GATHERING else 0.0,
-            round_trip_began=self._congestion.round_trip_began,
-            too_soon=_TOO_SOON * usual,
-            reordering=_REORDERING * usual,
-            owed_since=self._silence.owed_since,
-            steady=self._congestion.steady,
-            most_queued=max(_LEAST_QUEUED, int(self._congestion.size * _QUEUED / usual)),
+            most,
+            deadline,
+            seconds if seconds >= _LEAST_GATHERING else 0.0,
+            self._congestion.round_trip_began,
+            _TOO_SOON * usual,
+            _REORDERING * usual,
+            self._silence.owed_since,
+            self._congestion.steady,
+            max(_LEAST_QUEUED, int(most * _QUEUED / usual)),
         )
         outcome = self._rounds.run(limits)
         self._silence.owed_since = outcome.owed_since
@@ -246,8 +251,7 @@ class SwitchTransport:
             self._congestion.limits()
         if outcome.sent:
             self._probes.sent(outcome.sent_at)
-            self.traffic.count_sent(outcome.sent, outcome.bare_sent, outcome.repetitions)
-        self.traffic.count_received(outcome.received, outcome.bare_received)
+        self.traffic.count_round(outcome)
         self.traffic.corrupted = self._link.corrupted
 
     def _note_results(self, outcome: RoundOutcome) -> None:

@@ -60,12 +60,16 @@ class Window:
 
     def start(self, chunks: int) -> None:
         """Begin an exchange of `chunks` chunks."""
-        self.remaining = self.chunks = chunks
+        self.begin(chunks)
         np.copyto(self._chunk, self._positions)
         self._state.fill(_DONE)
         self._state[:chunks] = _DUE
         self._attempts.fill(0)
         self._suspect.fill(False)
+
+    def begin(self, chunks: int) -> None:
+        """Begin an exchange whose arrays C sets."""
+        self.remaining = self.chunks = chunks
         self.any_had = False
 
     @property

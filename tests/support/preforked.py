@@ -34,15 +34,15 @@ OF_COMMANDS = (
 )  # fmt: skip
 OF_TRAININGS = (
     "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.run", "sklearn.datasets",
-    "innet.torch",
+    "innet.host.join",
 )  # fmt: skip
 """PyTorch's optimizers and DistributedDataParallel import its compiler."""
 
-_NO_THREADS = {
+_OF_SERVERS = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
 }  # fmt: skip
-"""Without other threads, a fork loses none. NumPy's and Arrow's libraries start some otherwise."""
+"""The libraries of NumPy and Arrow start no threads, so a fork loses none. PyTorch loads no backend."""
 
 
 class Process:
@@ -151,7 +151,7 @@ def _output(
 def forked_programs(folder: Path, modules: tuple[str, ...] = OF_TRAININGS) -> Path:
     """Return a folder with forked programs in the place of those in an environment's `folder`.
 
-    Their names are python, accelerate, innet and innet-switch. What Python runs has these modules.
+    Their names are python, accelerate, torchrun, innet and innet-switch. Python has these modules.
     `sys.executable` is the folder's python, too.
     """
     made = Path(tempfile.mkdtemp(prefix="innet-fork-"))
@@ -159,7 +159,7 @@ def forked_programs(folder: Path, modules: tuple[str, ...] = OF_TRAININGS) -> Pa
     real = str(folder / "python")
     addresses = f"{_start(sys.executable, OF_COMMANDS)} {_start(real, modules)}"
     runs = f"{real} -ES {_CLIENT} {addresses} {made}/python {real}"
-    for name in ("python", "accelerate", *NAMES):
+    for name in ("python", "accelerate", "torchrun", *NAMES):
         script = "" if name == "python" else f" {folder / name}"
         (made / name).write_text(f'#!/bin/sh\nexec {runs}{script} "$@"\n')
         (made / name).chmod(0o755)
@@ -179,7 +179,7 @@ def _start(python: str, modules: tuple[str, ...]) -> str:
         process = subprocess.Popen(
             [python, fork_server.__file__, str(listener.fileno()), *modules],
             pass_fds=[listener.fileno()], stdin=subprocess.PIPE, start_new_session=True,
-            env={**others, **_NO_THREADS},
+            env={**others, **_OF_SERVERS},
         )  # fmt: skip
     atexit.register(_end, process, folder)
     return address
