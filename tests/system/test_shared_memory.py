@@ -102,7 +102,6 @@ def test_large_vectors_of_integers_are_exact(rack):
         check_sum(agents, LARGE)
 
 
-
 def test_sums_are_exact(rack):
     with workers(rack) as agents:
         for size in SIZES:
