@@ -19,7 +19,7 @@ struct wait {
 struct member {
     struct network network;
     struct worker *worker;
-    struct wait *waits; /* by slot */
+    struct wait *waits;     /* by slot */
     int64_t remaining, due; /* whether packets may be due */
     double newest, quiet_until;
     double look_at; /* the time when chunks without result are looked at again */
@@ -28,10 +28,10 @@ struct member {
 struct swarm {
     struct member *members;
     int64_t count;
-    const uint32_t *wanted;                 /* the rows that are right */
-    int64_t contributions;                  /* in a right result */
-    int64_t listeners;                      /* most workers that get an answer from above */
-    double usual, slowest, spread;          /* seconds: a round trip, and see `postponed` */
+    const uint32_t *wanted;        /* the rows that are right */
+    int64_t contributions;         /* in a right result */
+    int64_t listeners;             /* most workers that get an answer from above */
+    double usual, slowest, spread; /* seconds: a round trip, and see `postponed` */
     struct losses losses;
     int64_t stop; /* set by another thread */
     /* Output. */
@@ -42,7 +42,7 @@ struct swarm {
     int64_t answers;
 };
 
-enum { MOST_DOUBLINGS = 16, SILENT = 4 };
+enum { MOST_DOUBLINGS = 3, SILENT = 2 };
 
 static const struct timespec IDLE = {0, 200000};
 
@@ -129,12 +129,14 @@ static void note_pending(struct swarm *swarm, struct member *member, const uint8
         return;
     struct wait *wait = wait_of(member, slot);
     if (window->state[slot] == STATE_FLYING && window->attempts[slot] > 1) {
-        swarm->answered += now - window->sent_at[slot];
+        /* If an answer was lost, this is the answer to another worker, much later. */
+        swarm->answered += fmin(now - window->sent_at[slot], 2 * swarm->usual);
         swarm->answers++;
     }
     window->state[slot] = STATE_HAD;
     window->suspect[slot] = 0;
-    wait->heard++;
+    wait->heard +=
+        now > wait->heard_at + swarm->spread; /* the answers to a few who ask together are one */
     wait->heard_at = now;
     wait->ask_at = 0;
     member->quiet_until = now;
@@ -239,8 +241,11 @@ static int64_t serve(struct swarm *swarm, struct member *member)
     link.arrived = !lossy_receive(&link, worker->inbox);
     if (!link.arrived && !member->due && lossy_now(&link) < member->look_at)
         return 0;
-    struct network network = {
-        .context = &link, .now = lossy_now, .send = lossy_send, .receive = lossy_receive};
+    struct network network = {.context = &link,
+                              .now = lossy_now,
+                              .send = lossy_send,
+                              .receive = lossy_receive,
+                              .batch = member->network.batch};
     struct io_round io = {.most = worker->window->slots,
                           .batches = 1,
                           .round_trip_began = INFINITY,
@@ -257,10 +262,10 @@ static int64_t serve(struct swarm *swarm, struct member *member)
     swarm->received += io.received;
     swarm->corrupted += io.corrupted;
     if (io.samples) {
-        double round_trip = io.round_trips[0];
+        double round_trip = io.times[0];
         swarm->shortest = swarm->shortest ? fmin(swarm->shortest, round_trip) : round_trip;
     }
-    if (io.others)
+    if (io.unread)
         take_others(swarm, member, &io);
     compare(swarm, worker, io.finished);
     member->due = io.finished > 0;

@@ -13,7 +13,7 @@ import asyncio
 import ctypes
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from innet.wire.records import blank, set_field
 
 _TURNS_S = 0.05
 _SLOWEST = 30.0  # seconds: many workers share the processors
-_SPREAD = 8.0  # round trips over which workers spread their repetitions; 4 and more in RFC 4654
+_SPREAD = 12.0  # round trips over which workers spread their repetitions; 4 and more in RFC 4654
 _FIRST, _GAIN = 0.1, 1 / 8  # the first round trip, and how much each measurement counts
 _WAIT = np.dtype([("sequence", "u4"), ("heard", "i4"), ("heard_at", "f8"), ("ask_at", "f8")])
 """A ``struct wait``."""
@@ -266,7 +266,7 @@ class Swarm:
         self, controller: str, name: str, token: str, links: Sequence[str], job: Sum, processes: int
     ) -> None:
         spawning = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
-        self._counts = [spawning.Array("q", 2, lock=False) for _ in range(processes)]
+        self._counts = [spawning.Array("q", 3, lock=False) for _ in range(processes)]
         self._said = [spawning.Array("q", 1 + len(COUNTS), lock=False) for _ in range(processes)]
         beating = spawning.Value("b", 1, lock=False)
         self._may_sum, self._over = spawning.Event(), spawning.Event()
@@ -297,6 +297,11 @@ class Swarm:
         """Return how often a worker was told of a term other than its last one."""
         return sum(each[1] for each in self._counts)
 
+    @property
+    def ended(self) -> int:
+        """Return how many streams of workers with a term have ended."""
+        return sum(each[2] for each in self._counts)
+
     def sum(self) -> None:
         """Let the workers sum as soon as all of a process know their term."""
         self._may_sum.set()
@@ -315,7 +320,7 @@ class Swarm:
     @property
     def seconds(self) -> float:
         """Return the processor time of the processes so far."""
-        return sum(_processor_seconds(each.pid) for each in self._processes)
+        return processor_seconds(each.pid for each in self._processes)
 
     def close(self) -> None:
         """End the processes."""
@@ -325,6 +330,9 @@ class Swarm:
             each.kill()
 
 
-def _processor_seconds(pid: int | None) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def processor_seconds(processes: Iterable[int | None]) -> float:
+    """Return the processor time that processes have used so far."""
+    stats = (
+        Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in processes
+    )
+    return sum(int(each[11]) + int(each[12]) for each in stats) / os.sysconf("SC_CLK_TCK")

@@ -29,6 +29,7 @@ from innet.host.fallback import Fallback
 from innet.host.fallback_network import warn_of_shared_network
 from innet.host.job import Term, Timeouts
 from innet.host.membership import Membership
+from innet.host.moves import Moves
 from innet.host.node import Node
 from innet.host.node_exchanges import NodeExchanges
 from innet.host.privacy import Privacy
@@ -101,6 +102,7 @@ class Agent(Collectives):
         self._exchanges = NodeExchanges(node, *arguments) if node else Exchanges(*arguments)
         try:
             self._reducer = Reducer(self._exchanges, self.info, spec)
+            self._moves = Moves(self._exchanges, self.info)
             self._privacy.check(sealed=self._link.sealed)
         except UsageError:
             self._link.close()

@@ -40,6 +40,12 @@ class CurrentTerm:
             return None
         return self._controller.term
 
+    @property
+    def goes_on(self) -> bool:
+        """Return whether nothing is to be done before the next exchange of the term."""
+        said = self._controller
+        return said.recover is None and said.term is self.term is not None and not self._spoilt
+
     def enter(self, term: Term) -> None:
         """Begin a new term."""
         self.term, self._spoilt, self._asked = term, "", False

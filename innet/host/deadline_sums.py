@@ -21,7 +21,7 @@ The float32 of a sum are rounded as :mod:`innet.host.quantizers.fixed_point` des
 all workers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -257,7 +257,7 @@ class DeadlineSums:
             done = exchanges.sum_portions(
                 given, flags, Portions(ways, every, every), sums[:-1], sums[-1:]
             )
-        return Reduction(sums, done.flags, done.counts, done.members)
+        return replace(done, lanes=sums, first=0)
 
     def _check(self, values: Vector, state: Vector) -> None:
         for name, each in (("values", values), ("state", state)):

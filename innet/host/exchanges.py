@@ -113,9 +113,10 @@ class Exchanges:
         def attempt(carrier: Carrier, *, shared: bool) -> Reduction:
             if not shared:
                 return carrier(chunks, flags, operation, inspect=inspect)
-            lacking = shared_exchange.without_result(*chunks.shape)
+            count, workers = len(chunks), self._info.workers
+            lacking = shared_exchange.without_result(count, chunks.shape[1], workers)
             found = carrier(*lacking, Operation.MAX, inspect=inspect)
-            return shared_exchange.result_in(found, len(chunks))
+            return shared_exchange.result_in(found, count, workers)
 
         return self._finish(attempt, len(chunks))
 
@@ -133,7 +134,7 @@ class Exchanges:
         """
         all_needed = self._info.min_workers == self._info.workers
         kind = PortionedSum if all_needed else SumForAll
-        portioned = kind(chunks, flags, portions, rows, last)
+        portioned = kind(chunks, flags, portions, rows, last, self._info.workers)
         return portioned.joined(self._finish(portioned.attempt, len(flags)))
 
     @contextlib.contextmanager
@@ -202,6 +203,8 @@ class Exchanges:
 
     def _follow(self) -> Term | None:
         """Follow the controller's messages. Return the term in which to sum, if any."""
+        if self._current.goes_on and not self._owes_result:
+            return self._current.term
         while True:
             if (term := self._current.latest(self._number)) is None:
                 return None
@@ -217,7 +220,7 @@ class Exchanges:
     def _give_result(self, term: Term) -> None:
         """Give the last result to the workers that have not finished its exchange."""
         if self._last:
-            contribution = shared_exchange.with_result(self._last)
+            contribution = shared_exchange.with_result(self._last, self._info.workers)
             self._paths.combine(term, term.exchange, *contribution, Operation.MAX)
         self._owes_result = False
 

@@ -41,7 +41,7 @@ class Gathering:
 
     @cached_property
     def fits(self) -> bool:
-        """Whether the vector is small enough, and its quantizer only rounds."""
+        """The answer whether the vector is small enough, and its quantizer only rounds."""
         return self._size <= _MOST_CHUNKS * self._each and self.call.spec.rounds
 
     def contribution(self, values: npt.NDArray[Any]) -> Integers:

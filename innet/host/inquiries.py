@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 _ROUND_TRIPS = 4
 _SHORTEST = 0.004  # seconds: processors delay packets by about so much
-_SPACING = 1 / 8  # of the time since the exchange began, so that a long exchange has few inquiries
+_SPACING = 1 / 2  # of the time since the exchange began, so that a long exchange has few inquiries
 _FEWEST = 3  # answers that say something about an exchange
 
 

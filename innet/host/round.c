@@ -91,7 +91,7 @@ static int receive(const struct network *network, struct worker *worker, struct 
 static int take(struct worker *worker, struct io_round *io)
 {
     if (innet_others(worker->window, worker->inbox)) {
-        io->others = 1;
+        io->unread = 1;
         return 0;
     }
     struct taken taken = {.oldest = INFINITY, .newest = io->newest, .positions = worker->finished};
@@ -106,7 +106,7 @@ static int take(struct worker *worker, struct io_round *io)
     }
     if (taken.oldest <= io->now) {
         double round_trip = io->now - taken.oldest;
-        io->round_trips[io->samples++] = round_trip;
+        io->times[io->samples++] = round_trip;
         /* As queues fill, longer round trips become normal. */
         io->reordering = fmax(io->reordering, round_trip);
     }
@@ -120,9 +120,22 @@ static int take(struct worker *worker, struct io_round *io)
     return !io->first && io->finished < io->remaining && !round_over;
 }
 
+/* Does the same as Window.start. */
+static void begin(struct window *window, const struct vectors *vectors)
+{
+    for (int64_t slot = 0; slot < window->slots; slot++) {
+        window->chunk[slot] = slot;
+        window->state[slot] = slot < vectors->chunks ? STATE_DUE : STATE_DONE;
+        window->attempts[slot] = 0;
+        window->suspect[slot] = 0;
+    }
+}
+
 void innet_io_round(const struct network *network, struct worker *worker, struct io_round *io)
 {
     int held = 0;
+    if (io->begins)
+        begin(worker->window, worker->vectors);
     for (int64_t batch = 0; batch < io->batches && batch < BATCHES; batch++)
         if ((io->error = send_due(network, worker, io, &held))
             || !receive(network, worker, io, held) || !take(worker, io))

@@ -60,12 +60,16 @@ class Window:
 
     def start(self, chunks: int) -> None:
         """Begin an exchange of `chunks` chunks."""
-        self.remaining = self.chunks = chunks
+        self.begin(chunks)
         np.copyto(self._chunk, self._positions)
         self._state.fill(_DONE)
         self._state[:chunks] = _DUE
         self._attempts.fill(0)
         self._suspect.fill(False)
+
+    def begin(self, chunks: int) -> None:
+        """Begin an exchange whose arrays C sets."""
+        self.remaining = self.chunks = chunks
         self.any_had = False
 
     @property
@@ -209,6 +213,11 @@ class Window:
         """Return the lowest unfinished chunk, its slot and its sequence number."""
         slot = int(self._chunk.argmin())
         return int(self._chunk[slot]), slot, int(self.sequence[slot])
+
+    def sent_at(self, slots: Indices) -> Times:
+        """Return when the chunks of some slots were last sent."""
+        times: Times = self._sent_at[slots]
+        return times
 
     @property
     def has_due(self) -> bool:

@@ -101,9 +101,10 @@ class _Sockets:
     """An index of this process's connected TCP sockets, by their other ends.
 
     A look at all open files takes milliseconds if there are thousands. So it is repeated only when an
-    endpoint is not in the index, nor among the file descriptors that have come since the last look. It asks
-    a socket for its other end only once, and knows the socket by its inode from then on. A file descriptor
-    may have been closed and used again since the last look, so what the index returns is checked.
+    endpoint is not in the index, nor among the file descriptors that have come since the last look. It
+    asks a socket for its other end only once, and knows the socket by its inode from then on. A file
+    descriptor may have been closed and used again since the last look, so what the index returns is
+    checked.
     """
 
     def __init__(self) -> None:

@@ -45,7 +45,12 @@ class Gathers:
         return self._membership.agent or usual
 
     def submit(
-        self, agent: Agent, tensors: Iterable[Any], begin: Callable[[Agent], "Future[Any]"]
+        self,
+        agent: Agent,
+        tensors: Iterable[Any],
+        begin: Callable[[Agent, bool], "Future[Any]"],
+        *,
+        wait: bool,
     ) -> "Future[Any]":
         """Begin a call after those of the other agent that touch the same memory."""
         if self._under_way:
@@ -60,7 +65,7 @@ class Gathers:
                     if other is not agent and theirs & touched
                 ]
             )
-        future = begin(agent)
+        future = begin(agent, wait)
         if not future.done():
             self._under_way.append((agent, future, touched or frozenset(_storages(tensors))))
         return future

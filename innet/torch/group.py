@@ -290,7 +290,7 @@ class InnetGroup(ProcessGroup):
         agent = self._gathers.agent(agent, gathered)
         limit(agent, self._options._timeout)  # noqa: SLF001 - PyTorch changes it there only
         waits = waits_at_once(*arguments, *more.values())
-        future = self._gathers.submit(agent, arguments, lambda using: step(using, waits))
+        future = self._gathers.submit(agent, arguments, step, wait=waits)
         return SwitchWork(future, list(results))
 
     def _over_gloo(

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from commands import BIN
 from emulations import alone
+from preforked import forked_programs
 from rich.console import Console
 from waiting import marked, until
 
 from benchmarks import sharded
-from benchmarks.emulated import per_host
+from benchmarks.emulated import network, per_host
 from benchmarks.emulated.network import Case, Network, Outcome, measure
 from benchmarks.per_host import compared
 from innet.emulation import requirements
@@ -23,9 +25,13 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module", autouse=True)
 def able() -> Iterator[None]:
+    """Run the benchmarks with programs that start soon."""
     if why := requirements.missing():
         pytest.skip(why)
-    with alone():
+    programs = forked_programs(BIN)
+    with alone(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network, "INNET", programs / "innet")
+        patch.setattr(sys, "executable", str(programs / "python"))
         yield
 
 
@@ -83,9 +89,9 @@ def test_links_carry_the_lanes_that_a_collective_needs() -> None:
 
 
 def test_a_host_of_two_ranks_sends_half_of_what_they_would_send_alone() -> None:
-    network = Network(1, 2, 100_000_000, slots=64)
+    rack = Network(1, 2, 100_000_000, slots=64)
     cases = [per_host.Case(over, MIB, 2, ranks=2) for over in (per_host.ALONE, per_host.TOGETHER)]
-    apart, together = compared(Console(quiet=True), network, cases)
+    apart, together = compared(Console(quiet=True), rack, cases)
     # Some frames are sent again on a busy machine.
     assert 0.4 < together.up_bytes / apart.up_bytes < 0.6
     assert 1.06 < together.up_bytes / together.case.nbytes < 1.4

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paths import SUPPORT
+from preforked import OF_COMMANDS, forked_programs
 
 from innet.emulation.run import RUN_FOLDER
 
@@ -39,9 +40,17 @@ def command(topology: Path, *options: str, run: list[str]) -> list[str]:
     return [str(INNET), "emulate", str(topology), *options, "--", *run]
 
 
+def programs() -> Path:
+    """Return the folder of innet's commands and of Python, which start soon."""
+    return forked_programs(INNET.parent, OF_COMMANDS)
+
+
 def emulate(topology: Path, *options: str, run: list[str]) -> "subprocess.CompletedProcess[str]":
+    """Run an emulation to its end. A host's ``python`` is that of :func:`programs`."""
+    program = str(programs() / "python")
+    run = [program if each == sys.executable else each for each in run]
     return subprocess.run(
-        command(topology, *options, run=run),
+        [str(programs() / "innet"), *command(topology, *options, run=run)[1:]],
         capture_output=True, text=True, timeout=WITHIN, check=False,
     )  # fmt: skip
 

@@ -8,6 +8,8 @@ from paths import ROOT
 _ENVIRONMENT = ROOT / ".venv-libs"
 COMMANDS = _ENVIRONMENT / "bin"
 PYTHON = str(COMMANDS / "python")
+SITE = list(_ENVIRONMENT.glob("lib/python*/site-packages"))
+"""The folder of its packages, if there is one."""
 
 
 def needs(*packages: str) -> None:

@@ -1,34 +1,48 @@
-"""innet's commands in processes that are forked from one with their modules.
+"""Interpreters that are forked from one with their modules: innet's commands, and Python with PyTorch.
 
 Each is a process of its own, with its own session, arguments, environment and output, and it ends as any
-interpreter does. Only the imports are done already, which are most of a command's start.
+interpreter does. Only the imports are done already, which are most of its start.
 """
 
 import atexit
 import contextlib
-import ctypes
 import functools
-import gc
-import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Self
+
+import fork_server
 
 NAMES = ("innet", "innet-switch")
 """The commands that can be forked."""
 
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
-_LARGEST_REQUEST = 1 << 20
-_DESCRIPTORS = 4
-"""A request's descriptors: standard input, output and error output, and the process's control socket."""
+_BIN = Path(sys.executable).parent
+_CLIENT = Path(__file__).with_name("forked_python.py")
+OF_COMMANDS = (
+    "innet.cli", "innet.controller.server", "innet.host.join", "innet.switch.cli",
+    "innet.switch.engine.library", "innet.switch.p4runtime.device",
+    "innet.switch.p4runtime.service",
+)  # fmt: skip
+OF_TRAININGS = (
+    "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.run", "sklearn.datasets",
+    "innet.host.join",
+)  # fmt: skip
+"""PyTorch's optimizers and DistributedDataParallel import its compiler."""
+
+_OF_SERVERS = {
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+}  # fmt: skip
+"""The libraries of NumPy and Arrow start no threads, so a fork loses none. PyTorch loads no backend."""
 
 
 class Process:
@@ -48,22 +62,19 @@ class Process:
     ) -> None:
         self.args = [command, *arguments]
         self.returncode: int | None = None
-        self._pidfd = -1
-        request = {
-            "command": command, "arguments": arguments, "folder": str(Path.cwd()),
-            "environment": {**os.environ, **(environment or {})},
-        }  # fmt: skip
+        environment = {**os.environ, **(environment or {})}
         with contextlib.ExitStack() as stack:
             self.stdout, out = _output(stdout, 1, stack)
             self.stderr, err = _output(stderr, 2, stack)
             null = os.open(os.devnull, os.O_RDONLY)
             stack.callback(os.close, null)
-            self._control, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            stack.enter_context(far)
-            data = json.dumps(request).encode()
-            socket.send_fds(_server(), [data], [null, out, err, far.fileno()])
-        number, [self._pidfd], _, _ = socket.recv_fds(self._control, 64, 1)
-        self.pid = int(number)
+            self._forked = fork_server.Forked(
+                _start(sys.executable, OF_COMMANDS),
+                [str(_BIN / command), *arguments],
+                environment,
+                (null, out, err),
+            )
+        self.pid = self._forked.pid
 
     def poll(self) -> int | None:
         """Return the exit code, or the negative number of a signal; None if it still runs."""
@@ -92,7 +103,7 @@ class Process:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, number)
+                signal.pidfd_send_signal(self._forked.pidfd, number)
 
     def terminate(self) -> None:
         """Send SIGTERM."""
@@ -112,23 +123,16 @@ class Process:
                 each.close()
 
     def __del__(self) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
-            self._control.close()
+        if self.returncode is None and hasattr(self, "_forked"):
+            self._forked.close()
 
     def _ended(self, timeout: float | None) -> int | None:
         if self.returncode is None:
             poll = select.poll()
-            poll.register(self._control, select.POLLIN)
+            poll.register(self._forked.control, select.POLLIN)
             if poll.poll(None if timeout is None else timeout * 1000):
-                said = self._control.recv(64)
-                assert said, "the process that forks commands has ended"
-                self.returncode = int(said)
-                self._close()
+                self.returncode = self._forked.wait()
+                self._forked.close()
         return self.returncode
 
 
@@ -144,98 +148,43 @@ def _output(
 
 
 @functools.cache
-def _server() -> socket.socket:
-    """Start the process that forks commands, and return the socket for requests."""
-    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST_REQUEST)
-    with far:
+def forked_programs(folder: Path, modules: tuple[str, ...] = OF_TRAININGS) -> Path:
+    """Return a folder with forked programs in the place of those in an environment's `folder`.
+
+    Their names are python, accelerate, torchrun, innet and innet-switch. Python has these modules.
+    `sys.executable` is the folder's python, too.
+    """
+    made = Path(tempfile.mkdtemp(prefix="innet-fork-"))
+    atexit.register(shutil.rmtree, made)
+    real = str(folder / "python")
+    addresses = f"{_start(sys.executable, OF_COMMANDS)} {_start(real, modules)}"
+    runs = f"{real} -ES {_CLIENT} {addresses} {made}/python {real}"
+    for name in ("python", "accelerate", "torchrun", *NAMES):
+        script = "" if name == "python" else f" {folder / name}"
+        (made / name).write_text(f'#!/bin/sh\nexec {runs}{script} "$@"\n')
+        (made / name).chmod(0o755)
+    return made
+
+
+@functools.cache
+def _start(python: str, modules: tuple[str, ...]) -> str:
+    """Start a process that forks interpreters with these modules, and return its address."""
+    folder = tempfile.TemporaryDirectory(prefix="innet-fork-")
+    address = f"{folder.name}/socket"
+    # A test that looks for its processes marks them with a variable of innet's.
+    others = {name: value for name, value in os.environ.items() if not name.startswith("INNET_")}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address)
+        listener.listen(128)
         process = subprocess.Popen(
-            [sys.executable, __file__, str(far.fileno())],
-            pass_fds=[far.fileno()], stdin=subprocess.DEVNULL, start_new_session=True,
-            # Without other threads, a fork leaves nothing behind. NumPy's libraries start some otherwise.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            [python, fork_server.__file__, str(listener.fileno()), *modules],
+            pass_fds=[listener.fileno()], stdin=subprocess.PIPE, start_new_session=True,
+            env={**others, **_OF_SERVERS},
         )  # fmt: skip
-    atexit.register(_end, near, process)
-    return near
+    atexit.register(_end, process, folder)
+    return address
 
 
-def _end(requests: socket.socket, process: "subprocess.Popen[bytes]") -> None:
-    requests.close()
-    process.wait()
-
-
-def _await_request(requests: socket.socket) -> dict[str, Any] | None:
-    """Fork a process for every request. Return the request in that process, and None at the end."""
-    children: dict[int, tuple[int, socket.socket]] = {}
-    poll = select.poll()
-    poll.register(requests, select.POLLIN)
-    while True:
-        for ready, _ in poll.poll():
-            if ready == requests.fileno():
-                data, descriptors, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, _DESCRIPTORS)
-                if not data:
-                    return None
-                assert _threads() == 1, "a thread would be lost in the fork"
-                child = os.fork()
-                if child == 0:
-                    requests.close()
-                    for pidfd, (_, control) in children.items():
-                        os.close(pidfd)
-                        control.close()
-                    _become(descriptors)
-                    return dict(json.loads(data))
-                control = socket.socket(fileno=descriptors.pop())
-                for each in descriptors:
-                    os.close(each)
-                pidfd = os.pidfd_open(child)
-                children[pidfd] = child, control
-                poll.register(pidfd, select.POLLIN)
-                socket.send_fds(control, [str(child).encode()], [pidfd])
-            else:
-                child, control = children.pop(ready)
-                poll.unregister(ready)
-                os.close(ready)
-                _, status = os.waitpid(child, 0)
-                with control, contextlib.suppress(BrokenPipeError):
-                    control.send(str(os.waitstatus_to_exitcode(status)).encode())
-
-
-def _threads() -> int:
-    return sum(1 for _ in Path("/proc/self/task").iterdir())
-
-
-def _become(descriptors: Sequence[int]) -> None:
-    """Give this fresh process its session and its standard input and output."""
-    os.setsid()
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    for descriptor, target in zip(descriptors, (0, 1, 2), strict=False):
-        os.dup2(descriptor, target)
-    for each in descriptors:
-        os.close(each)
-
-
-def _main(requests: socket.socket) -> None:
-    import innet.cli
-    import innet.controller.server
-    import innet.host.join
-    import innet.switch.cli
-    import innet.switch.engine.library
-    import innet.switch.p4runtime.device
-    import innet.switch.p4runtime.service
-
-    gc.collect()
-    gc.freeze()  # a search for garbage in a forked process would copy all of this
-    request = _await_request(requests)
-    if request is None:
-        return
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    os.chdir(request["folder"])
-    command = request["command"]
-    sys.argv = [str(Path(sys.executable).with_name(command)), *request["arguments"]]
-    sys.exit(innet.cli.main() if command == "innet" else innet.switch.cli.main())
-
-
-if __name__ == "__main__":
-    sys.path.pop(0)  # this folder: the commands do not see the modules of the tests
-    _main(socket.socket(fileno=int(sys.argv[1])))
+def _end(process: "subprocess.Popen[bytes]", folder: "tempfile.TemporaryDirectory[str]") -> None:
+    process.communicate()
+    folder.cleanup()

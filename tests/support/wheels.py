@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 from dataclasses import dataclass
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,21 @@ def built_in(folder: Path) -> Built:
 
 def fresh_environment(place: Path, python: str = sys.executable) -> Path:
     """Make an environment with pip only, and return its Python."""
-    succeed([python, "-m", "venv", str(place)])
+    if python == sys.executable:  # its pip can be this environment's, which is compiled
+        succeed([python, "-m", "venv", "--without-pip", str(place)])
+        share(distribution("pip"), place)
+    else:
+        succeed([python, "-m", "venv", str(place)])
     return place / "bin" / "python"
+
+
+def share(package: Distribution, place: Path) -> None:
+    """Make links to an installed package's files in another environment."""
+    [target] = place.glob("lib/python*/site-packages")
+    tops = {Path(file).parts[0] for file in package.files or ()}
+    for top in tops - {"..", "__pycache__"}:
+        if not (target / top).exists():
+            (target / top).symlink_to(str(package.locate_file(top)))
 
 
 def pip(python: Path, *arguments: str) -> str:

@@ -1,8 +1,8 @@
 """innet beside other packages: installing it changes none of them, and all of them still work.
 
-The environment is fresh, and its packages are the registry's newest. By default, PyTorch, scikit-learn
-and matplotlib are the tests' own, since a download of PyTorch takes gigabytes, and one example runs.
-With INNET_NEWEST=1 (`make newest`) nothing is shared, and the examples of all these packages run.
+The environment is fresh, and its packages are the registry's newest. By default, PyTorch and the
+libraries on top of it are the tests' own, since they take gigabytes, and one example runs. With
+INNET_NEWEST=1 (`make newest`) nothing is shared, and the examples of all these packages run.
 """
 
 import json
@@ -11,24 +11,30 @@ import shutil
 import sysconfig
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import distribution, requires
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
+from libraries import SITE
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from page_commands import PageCommand, page_commands, torchrun
 from paths import ROOT
-from wheels import Built, fresh_environment, install_or_skip, pip, run_demo, run_example, succeed
+from wheels import (
+    Built,
+    fresh_environment,
+    install_or_skip,
+    pip,
+    run_demo,
+    run_example,
+    share,
+    succeed,
+)
 
 _NEWEST = os.environ.get("INNET_NEWEST") == "1"
-_SHARED = () if _NEWEST else ("matplotlib", "scikit-learn", "torch")
-_OTHERS = (
-    "accelerate",
-    "lightning",
-    "tensorboard",
-    "transformers",
-    *(["torch"] if _NEWEST else []),
-)
+_LARGE = ("accelerate", "lightning", "torch", "transformers")
+_SHARED = () if _NEWEST else (*_LARGE, "matplotlib", "scikit-learn")
+_OTHERS = ("tensorboard", *(_LARGE if _NEWEST else ()))
 _TORCHS_OWN = ("accumulation", "amp", "cnn", "ddp", "ddp_hook", "digits", "transformer", "zero")
 _NEED_MORE = {"deepspeed", "ray"}
 _EXAMPLES = [
@@ -52,10 +58,12 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Make an environment with the other packages, and yield its Python."""
     place = tmp_path_factory.mktemp("beside") / "environment"
     made = fresh_environment(place)
-    [target] = place.glob("lib/python*/site-packages")
-    for name in sorted(closure(*_SHARED)):
-        share(name, target)
-    install_or_skip(made, *_OTHERS)
+    packages = closure(*_SHARED)
+    for package in packages.values():
+        if package:
+            share(package, place)
+    missing = [name for name, package in packages.items() if not package]
+    install_or_skip(made, *_OTHERS, *missing)
     yield made
     shutil.rmtree(place)
 
@@ -108,20 +116,19 @@ def versions(python: Path) -> dict[str, str]:
     return {each["name"]: each["version"] for each in listed}
 
 
-def closure(*names: str) -> set[str]:
-    """Return packages of the tests' environment with all that they need."""
-    needed = [
-        each.name
-        for each in map(Requirement, (line for name in names for line in requires(name) or ()))
-        if not each.marker or each.marker.evaluate({"extra": ""})
-    ]
-    return {*names, *closure(*needed)} if needed else {*names}
-
-
-def share(name: str, target: Path) -> None:
-    """Make links to an installed package's files in another environment."""
-    source = Path(sysconfig.get_path("purelib"))
-    tops = {Path(file).parts[0] for file in distribution(name).files or ()}
-    for top in tops - {"..", "__pycache__"}:
-        if not (target / top).exists():
-            (target / top).symlink_to(source / top)
+def closure(*names: str) -> dict[str, Distribution | None]:
+    """Return packages of the tests' environments with all that they need, or None for a missing one."""
+    folders = [sysconfig.get_path("purelib"), *map(str, SITE)]
+    found: dict[str, Distribution | None] = {}
+    wanted = [*names]
+    while wanted:
+        name = canonicalize_name(wanted.pop())
+        if name not in found:
+            found[name] = own = next(iter(Distribution.discover(name=name, path=folders)), None)
+            needed = map(Requirement, (own.requires if own else None) or ())
+            wanted += [
+                each.name
+                for each in needed
+                if not each.marker or each.marker.evaluate({"extra": ""})
+            ]
+    return found

@@ -19,7 +19,7 @@ from innet.host.late_workers import LateWorkers
 from innet.local.faults import Line, faulty
 from innet.rpc import innet_pb2 as pb
 
-LANES, WORKERS, STEPS = 64, 4, 30
+LANES, WORKERS, STEPS = 64, 4, 20
 FLOATS = 40 * LANES + 7
 LATE_AT = 8
 """A step of the script in which workers are late."""

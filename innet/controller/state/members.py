@@ -1,6 +1,7 @@
 """The workers of all jobs: each one's job, its stream, and its presence."""
 
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from innet.controller.jobs.events import Actions, Notify
 from innet.controller.jobs.host_addresses import HostAddresses
@@ -10,7 +11,9 @@ from innet.controller.state.pace import USUAL_S, Pace
 from innet.controller.state.presence import Presence
 from innet.controller.state.streams import Stream
 from innet.errors import AlreadyExists, InnetError
-from innet.rpc import innet_pb2 as pb
+
+if TYPE_CHECKING:
+    from innet.rpc import innet_pb2 as pb
 
 _RETURNS_PER_S = 100
 """The workers that come back to a restarted controller in a second, on a slow machine."""

@@ -6,7 +6,7 @@ _EVERY = 2.0
 """The least seconds between two inspections of a switch."""
 
 _SHARE = 0.05
-"""The largest share of the time that inspecting takes: of a switch's, and of the controller's processor."""
+"""The largest share of a switch's time, and of the controller's processor, that inspecting takes."""
 
 
 class Inspections:

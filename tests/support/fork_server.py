@@ -1,0 +1,227 @@
+"""A server that imports modules once, and forks an interpreter for every request.
+
+Imports are most of a start. A forked interpreter is a process of its own, with its own session,
+arguments, environment and output, and it ends as any other does. It has the client's namespaces.
+``python fork_server.py LISTENER MODULE...`` serves at a listening socket, whose descriptor it inherits,
+until its standard input ends. It imports the modules when the first request comes.
+"""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+_LARGEST_REQUEST = 1 << 20
+_STANDARD = (0, 1, 2)
+"""The descriptors of a request: standard input, output and error output."""
+
+
+class Forked:
+    """A process that a server has forked. It is killed when this connection to the server closes."""
+
+    def __init__(
+        self,
+        address: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        descriptors: Sequence[int] = _STANDARD,
+        executable: str = sys.executable,
+    ) -> None:
+        self.control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST_REQUEST)
+        self.control.connect(address)
+        request = {
+            "arguments": arguments, "environment": dict(environment), "folder": str(Path.cwd()),
+            "executable": executable,
+        }  # fmt: skip
+        socket.send_fds(self.control, [json.dumps(request).encode()], descriptors)
+        number, [self.pidfd], _, _ = socket.recv_fds(self.control, 64, 1)
+        self.pid = int(number)
+
+    def wait(self) -> int:
+        """Wait for the end. Return the exit code, or the negative number of a signal."""
+        said = self.control.recv(64)
+        assert said, "the process that forks has ended"
+        return int(said)
+
+    def close(self) -> None:
+        """Close the connection."""
+        os.close(self.pidfd)
+        self.control.close()
+
+
+class _Server:
+    """The processes that it has forked, by their descriptors, and the clients that wait for them."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._running: dict[int, tuple[int, socket.socket]] = {}
+        self._waiting: dict[int, int] = {}
+        self._poll = select.poll()
+        self._poll.register(listener, select.POLLIN)
+        self._poll.register(0, select.POLLIN)
+
+    def await_request(self) -> dict[str, Any] | None:
+        """Fork a process for every request. Return the request in that process, and None at the end."""
+        while True:
+            for ready, _ in self._poll.poll():
+                if ready == 0:
+                    return None
+                if ready == self._listener.fileno():
+                    if request := self._accept():
+                        return request
+                elif ready in self._running:
+                    self._report(ready)
+                elif ready in self._waiting:  # the client has ended
+                    self._poll.unregister(ready)
+                    signal.pidfd_send_signal(self._waiting.pop(ready), signal.SIGKILL)
+
+    def _accept(self) -> dict[str, Any] | None:
+        """Fork a process for a client. Return its request there, and None in this process."""
+        control, _ = self._listener.accept()
+        data, descriptors, _, _ = socket.recv_fds(control, _LARGEST_REQUEST, len(_STANDARD))
+        if not data:
+            control.close()
+            return None
+        assert sum(1 for _ in Path("/proc/self/task").iterdir()) == 1, "a fork would lose a thread"
+        child = _Namespaces(control).fork()
+        if child == 0:
+            self._listener.close()
+            control.close()
+            for pidfd, (_, other) in self._running.items():
+                os.close(pidfd)
+                other.close()
+            _become(descriptors)
+            return dict(json.loads(data))
+        for each in descriptors:
+            os.close(each)
+        pidfd = os.pidfd_open(child)
+        self._running[pidfd] = child, control
+        self._waiting[control.fileno()] = pidfd
+        self._poll.register(pidfd, select.POLLIN)
+        self._poll.register(control, select.POLLIN)
+        _send(control, str(child), [pidfd])
+        return None
+
+    def _report(self, pidfd: int) -> None:
+        """Tell the client how its process has ended."""
+        child, control = self._running.pop(pidfd)
+        self._poll.unregister(pidfd)
+        os.close(pidfd)
+        if self._waiting.pop(control.fileno(), None) is not None:
+            self._poll.unregister(control)
+        _, status = os.waitpid(child, 0)
+        with control:
+            _send(control, str(os.waitstatus_to_exitcode(status)))
+
+
+class _Namespaces:
+    """Those of a client's namespaces that differ from this process's."""
+
+    def __init__(self, client: socket.socket) -> None:
+        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid, _, _ = struct.unpack("3i", credentials)
+        self._others: dict[str, int] = {}
+        for kind in ("pid", "net", "mnt"):
+            theirs, own = (Path(f"/proc/{who}/ns/{kind}") for who in (pid, "self"))
+            if theirs.readlink() != own.readlink():
+                self._others[kind] = os.open(theirs, os.O_RDONLY)
+
+    def fork(self) -> int:
+        """Fork a process in the client's namespaces."""
+        own = os.open("/proc/self/ns/pid", os.O_RDONLY)
+        if "pid" in self._others:
+            _enter(self._others["pid"])  # it counts for the next child only
+        child = os.fork()
+        if child and "pid" in self._others:
+            _enter(own)
+        os.close(own)
+        if not child:
+            for kind, descriptor in self._others.items():
+                if kind != "pid":
+                    _enter(descriptor)
+        self.close()
+        return child
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for descriptor in self._others.values():
+            os.close(descriptor)
+
+
+def _enter(descriptor: int) -> None:
+    if _LIBC.setns(descriptor, 0):
+        raise OSError(ctypes.get_errno(), "cannot enter a namespace")
+
+
+def _send(control: socket.socket, what: str, descriptors: Sequence[int] = ()) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the client has ended
+        socket.send_fds(control, [what.encode()], descriptors)
+
+
+def _become(descriptors: Sequence[int]) -> None:
+    """Give this fresh process its session and its standard input and output."""
+    os.setsid()
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for descriptor, target in zip(descriptors, _STANDARD, strict=True):
+        os.dup2(descriptor, target)
+    for each in descriptors:
+        os.close(each)
+
+
+def _interpret(arguments: Sequence[str]) -> None:
+    """Do as ``python ARGUMENT...`` does."""
+    rest = list(arguments)
+    if rest[0] == "-u":
+        del rest[0]
+        sys.stdout.reconfigure(write_through=True)
+    if rest[0] == "-m":
+        sys.path.insert(0, str(Path.cwd()))
+        sys.argv = rest[1:]
+        runpy.run_module(rest[1], run_name="__main__", alter_sys=True)
+    elif rest[0] == "-c":
+        sys.path.insert(0, "")
+        sys.argv = ["-c", *rest[2:]]
+        exec(rest[1], {"__name__": "__main__"})  # noqa: S102 - it is the caller's own code
+    else:
+        sys.path.insert(0, str(Path(rest[0]).resolve().parent))
+        sys.argv = rest
+        runpy.run_path(rest[0], run_name="__main__")
+
+
+def _serve(descriptor: str, *modules: str) -> None:
+    sys.path.pop(0)  # this folder: the processes do not see the modules of the tests
+    listener = socket.socket(fileno=int(descriptor))
+    if 0 in select.select([listener, 0], [], [])[0]:
+        return
+    for each in modules:
+        importlib.import_module(each)
+    gc.collect()
+    gc.freeze()  # a search for garbage in a forked process would copy all of this
+    request = _Server(listener).await_request()
+    if request is None:
+        return
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    sys.executable = request["executable"]
+    if torch := sys.modules.get("torch"):
+        torch._import_device_backends()  # they look at the environment
+    _interpret(request["arguments"])
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])
