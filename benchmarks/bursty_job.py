@@ -1,6 +1,6 @@
 """A job of two workers that compute most of the time, and then sum their gradients in one burst.
 
-:mod:`benchmarks.sharing` starts it. It prints ``job ready`` when both workers have joined, begins when it
+:mod:`benchmarks.sharing` starts it. It prints ``true`` when both workers have joined, begins when it
 reads a line, and then prints the steps' times in seconds as a JSON list. Every sum is compared with the
 exact one. Computing is a wait, so that jobs compete for slots and not for the processors.
 """
@@ -55,7 +55,7 @@ def main(work: Steps) -> None:
         ]
         agents = [each.result() for each in joining]
     step(agents, [each[:64] for each in vectors], 1)
-    _say("job ready")
+    _say("true")
     sys.stdin.readline()
     time.sleep(chance.uniform(0, work.compute_s))  # jobs do not begin together
     taken = []

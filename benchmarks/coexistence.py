@@ -24,16 +24,17 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from innet.errors import InnetError, UsageError
+from benchmarks.programs import Program, running
+from innet.errors import UsageError
 from innet.local.ports import port_options
-from innet.local.processes import command, serving, spawned
+from innet.local.processes import command, serving
 from topologies import namespaces
 
 TCP = {"cubic": ("cubic", 0), "cubic with ECN": ("cubic", 1), "bbr": ("bbr", 0)}
@@ -64,25 +65,6 @@ class Outcome:
     repeated: float
     sums: int
     wrong: int
-
-
-class Program:
-    """A running program of :mod:`benchmarks.coexisting`, which answers a line with its counts."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def counts(self) -> dict[str, Any]:
-        """Ask for the counts so far. Raises InnetError if the program has ended."""
-        if not self._process.stdin or not self._process.stdout:
-            raise AssertionError
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write("\n")
-            self._process.stdin.flush()
-        if line := self._process.stdout.readline():
-            counts: dict[str, Any] = json.loads(line)
-            return counts
-        raise InnetError(f"{self._process.args} has ended")
 
 
 @contextlib.contextmanager
@@ -130,11 +112,11 @@ def traffic(
             )
             for rank in range(2)
         ]
-        workers[0].counts()  # it has joined
+        workers[0].ask()  # it has joined
         programs = [workers[0]]
         if case.flows:
             taking = stack.enter_context(_program(sink, ["sink", str(case.flows)]))
-            taking.counts()  # it listens
+            taking.ask()  # it listens
             stack.enter_context(_program(sender, ["sender", ip, str(case.flows), kind]))
             programs.append(taking)
         yield programs
@@ -144,9 +126,9 @@ def measure(made: namespaces.Rack, token: str, case: Case, mbits: float, seconds
     """Run a case for `seconds`, and count in the second half."""
     with traffic(made, token, case) as programs:
         time.sleep(seconds / 2)
-        before = [each.counts() for each in programs]
+        before = [each.ask() for each in programs]
         time.sleep(seconds / 2)
-        after = [each.counts() for each in programs]
+        after = [each.ask() for each in programs]
     rates = [
         (late["bytes"] - early["bytes"]) * 8 / (late["time"] - early["time"]) / (mbits * 1e6)
         for early, late in zip(before, after, strict=True)
@@ -159,11 +141,12 @@ def measure(made: namespaces.Rack, token: str, case: Case, mbits: float, seconds
     )  # fmt: skip
 
 
-@contextlib.contextmanager
-def _program(namespace: str, arguments: Sequence[str]) -> Iterator[Program]:
-    run = [*namespaces.inside(namespace), sys.executable, "-m", "benchmarks.coexisting", *arguments]
-    with spawned(run, stdin=subprocess.PIPE, stderr=None) as process:
-        yield Program(process)
+def _program(
+    namespace: str, arguments: Sequence[str]
+) -> contextlib.AbstractContextManager[Program]:
+    """Run a program of :mod:`benchmarks.coexisting`, which answers each line with its counts."""
+    program = [sys.executable, "-m", "benchmarks.coexisting", *arguments]
+    return running([*namespaces.inside(namespace), *program])
 
 
 def main(

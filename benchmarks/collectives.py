@@ -10,8 +10,9 @@ interface. The transports take turns in the same processes, in an order that cha
 on the machine affect all alike.
 
 A time is that of the slowest worker. As in nccl-tests, ``algbw`` is the size divided by the median
-time, and ``busbw`` is algbw times 2 (n - 1) / n for n workers. ``wrong`` counts the elements of an
-int32 sum that differ from numpy's.
+time, and ``busbw`` is algbw times 2 (n - 1) / n for n workers. ``CPU`` is the processor time of all
+workers and of the switch, which depends less on other programs than the time does. ``wrong`` counts the
+elements of an int32 sum that differ from numpy's.
 """
 
 import collections
@@ -22,7 +23,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -98,14 +99,15 @@ def main(
 def _described(rack: Rack) -> dict[str, Any]:
     return {
         "controller": rack.controller, "job": rack.job, "token": rack.token, "links": rack.links,
+        "switch": rack.switch.pid,
     }  # fmt: skip
 
 
 def table(found: Mapping[str, Times], workers: int, title: str) -> Table:
     """Return a table with a row for each size and transport."""
     shown = Table(
-        "bytes", "transport", "min, ms", "median, ms", "p99, ms", "algbw, MB/s", "busbw, MB/s",
-        "wrong", title=f"{title}, {os.cpu_count()} cores",
+        "bytes", "transport", "min, ms", "median, ms", "p99, ms", "CPU, ms", "algbw, MB/s",
+        "busbw, MB/s", "wrong", title=f"{title}, {os.cpu_count()} cores",
     )  # fmt: skip
     for size, times in found.items():
         for name, each in times.items():
@@ -115,6 +117,7 @@ def table(found: Mapping[str, Times], workers: int, title: str) -> Table:
             shown.add_row(
                 f"{int(size):,}", name,
                 *(f"{1e3 * it:.2f}" for it in (min(seconds), median, np.percentile(seconds, 99))),
+                f"{1e3 * statistics.median(each['processor']):.2f}",
                 f"{algbw:,.1f}", f"{algbw * 2 * (workers - 1) / workers:,.1f}",
                 f"{each['wrong']:,}",
             )  # fmt: skip
@@ -159,8 +162,8 @@ def work(sizes: list[int], transports: list[str], racks: Mapping[str, Mapping[st
             sums[name] = lambda tensor, agent=agent: agent.all_reduce(tensor, "sum")
         for size in sizes:
             found[size] = {name: {"wrong": wrong(size, each)} for name, each in sums.items()}
-            for name, seconds in timed(size, sums).items():
-                found[size][name]["seconds"] = seconds
+            for name, taken in timed(size, sums, [racks[each]["switch"] for each in racks]).items():
+                found[size][name] |= taken
     if not rank:
         sys.stdout.write(json.dumps(found))
     dist.destroy_process_group()
@@ -171,22 +174,45 @@ def _over_gloo(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def timed(size: int, sums: Mapping[str, Sum]) -> dict[str, list[float]]:
-    """Return the slowest worker's seconds of some all-reduces, for each transport."""
+def timed(
+    size: int, sums: Mapping[str, Sum], switches: Iterable[int]
+) -> dict[str, dict[str, list[float]]]:
+    """Return the slowest worker's seconds of some all-reduces, for each transport.
+
+    Also return the processor time of all workers and of these processes.
+    """
     values = torch.randn(size // 4)
     rounds = max(FEWEST_ROUNDS, min(MOST_ROUNDS, BYTES_PER_SIZE // size))
     taken = torch.zeros(WARM_UP + rounds, len(sums))
+    processor = torch.zeros_like(taken)
+    others = [] if dist.get_rank() else [*switches]  # they count once
     columns = collections.deque(enumerate(sums.values()))
-    for turn in taken:
+    for number in range(len(taken)):
         for column, each in columns:
             tensor = values.clone()
             dist.barrier()
-            started = time.perf_counter()
+            spent, started = _processor_time(others), time.perf_counter()
             each(tensor)
-            turn[column] = time.perf_counter() - started
+            taken[number, column] = time.perf_counter() - started
+            dist.barrier()
+            processor[number, column] = _processor_time(others) - spent
         columns.rotate()  # a transport's time also depends on the one before
     dist.all_reduce(taken, dist.ReduceOp.MAX)
-    return dict(zip(sums, taken[WARM_UP:].T.tolist(), strict=True))
+    dist.all_reduce(processor)
+    return {
+        name: {"seconds": seconds, "processor": spent}
+        for name, seconds, spent in zip(
+            sums, taken[WARM_UP:].T.tolist(), processor[WARM_UP:].T.tolist(), strict=True
+        )
+    }
+
+
+def _processor_time(others: Iterable[int]) -> float:
+    """Return the seconds of processor time of this process and others, by their ids."""
+    tasks = (task for each in others for task in Path(f"/proc/{each}/task").iterdir())
+    return time.process_time() + sum(
+        1e-9 * int((task / "schedstat").read_text().split()[0]) for task in tasks
+    )
 
 
 def wrong(size: int, each: Sum) -> int:

@@ -29,6 +29,7 @@ _SPAWNING = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
 _CHANNEL = (
     ("grpc.use_local_subchannel_pool", 1),  # a connection of its own
     ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 _FIRST_HELLO, _SLOWEST_HELLO, _BEAT_EVERY = 0.1, 1.6, 1.0  # seconds, as those of a worker
@@ -67,7 +68,7 @@ class Fleet:
     """
 
     def __init__(self, controller: str, seats: Sequence[Seat], links: Sequence[str]) -> None:
-        self._counts = [_SPAWNING.Array("q", 2, lock=False) for _ in links]
+        self._counts = [_SPAWNING.Array("q", 3, lock=False) for _ in links]
         self._beating, self._over = _SPAWNING.Value("b", 1, lock=False), _SPAWNING.Event()
         together = _SPAWNING.Barrier(len(links) + 1)
         shares = [seats[start :: len(links)] for start in range(len(links))]
@@ -181,30 +182,31 @@ class Member:
     async def run(self) -> None:
         """Hold a stream open, one after the other, until cancelled."""
         pause = _FIRST_PAUSE
-        while True:
-            try:
-                await self._hold_stream()
-            except grpc.aio.AioRpcError as problem:
-                if problem.code() in _FINAL:
-                    raise
-            pause = _FIRST_PAUSE if self._going else min(2 * pause, _LONGEST_PAUSE)
-            self._go(going=False)
-            await asyncio.sleep(pause * self._jitter.uniform(0.5, 1))
+        async with grpc.aio.insecure_channel(self._controller, options=_CHANNEL) as channel:
+            while True:
+                try:
+                    await self._hold_stream(channel)
+                except grpc.aio.AioRpcError as problem:
+                    if problem.code() in _FINAL:
+                        raise
+                pause = _FIRST_PAUSE if self._going else min(2 * pause, _LONGEST_PAUSE)
+                self._counts[2] += self._going
+                self._go(going=False)
+                await asyncio.sleep(pause * self._jitter.uniform(0.5, 1))
 
-    async def _hold_stream(self) -> None:
+    async def _hold_stream(self, channel: grpc.aio.Channel) -> None:
         self._said, self._pace = _Messages(), _BEAT_EVERY
         self._said.put_nowait(pb.WorkerMessage(join=self._request))
-        async with grpc.aio.insecure_channel(self._controller, options=_CHANNEL) as channel:
-            tasks = [asyncio.create_task(self._beat())]
-            try:
-                async for event in rpc.ControllerStub(channel).Join(self._said):
-                    if event.HasField("invitation"):
-                        tasks.append(asyncio.create_task(self._say_hello(event.invitation)))
-                    self._take(event)
-            finally:
-                self._said.put_nowait(None)
-                for each in tasks:
-                    each.cancel()
+        tasks = [asyncio.create_task(self._beat())]
+        try:
+            async for event in rpc.ControllerStub(channel).Join(self._said):
+                if event.HasField("invitation"):
+                    tasks.append(asyncio.create_task(self._say_hello(event.invitation)))
+                self._take(event)
+        finally:
+            self._said.put_nowait(None)
+            for each in tasks:
+                each.cancel()
 
     def _take(self, event: pb.JoinEvent) -> None:
         match event.WhichOneof("event"):

@@ -1,6 +1,7 @@
 /* Many workers in one thread. Each does the I/O rounds of a worker of innet, without ever waiting, and all
  * take turns. Every result is compared as soon as it has arrived. Links lose packets at random. */
 
+#include <errno.h>
 #include <math.h>
 #include <time.h>
 
@@ -18,35 +19,40 @@ struct wait {
 struct member {
     struct network network;
     struct worker *worker;
-    struct wait *waits; /* by slot */
-    int64_t remaining, unanswered;
-    double newest, quiet_until, since; /* since the last result, or the last packet sent */
+    struct wait *waits;     /* by slot */
+    int64_t remaining, due; /* whether packets may be due */
+    double newest, quiet_until;
+    double look_at; /* the time when chunks without result are looked at again */
 };
 
 struct swarm {
     struct member *members;
     int64_t count;
-    const uint32_t *wanted;                 /* the rows that are right */
-    int64_t contributions;                  /* in a right result */
-    double timeout, usual, slowest, spread; /* seconds: see `postponed` for the last */
+    const uint32_t *wanted;        /* the rows that are right */
+    int64_t contributions;         /* in a right result */
+    int64_t listeners;             /* most workers that get an answer from above */
+    double usual, slowest, spread; /* seconds: a round trip, and see `postponed` */
     struct losses losses;
     int64_t stop; /* set by another thread */
     /* Output. */
     int64_t unfinished, sent, repetitions, received, corrupted, results, wrong, pending, stale;
-    int64_t failed;           /* an errno */
-    double longest, shortest; /* round trip of this turn, or 0 */
+    int64_t failed; /* an errno */
+    /* Round trips of this run: the shortest or 0, the sum of those of repetitions, and their number. */
+    double shortest, answered;
+    int64_t answers;
 };
 
-enum { MOST_DOUBLINGS = 16 };
+enum { MOST_DOUBLINGS = 3, SILENT = 2 };
 
 static const struct timespec IDLE = {0, 200000};
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-/* A link that loses packets. */
+/* A link that loses packets. Those that are left have `arrived` once they are in the inbox. */
 struct lossy {
     const struct network *below;
     struct losses *losses;
+    int arrived;
 };
 
 static double lossy_now(void *context)
@@ -73,7 +79,11 @@ static int lossy_send(void *context, const uint8_t *packets, size_t count, size_
 
 static int lossy_receive(void *context, struct inbox *inbox)
 {
-    const struct lossy *link = context;
+    struct lossy *link = context;
+    int arrived = link->arrived;
+    link->arrived = 0;
+    if (arrived)
+        return 0;
     int number = link->below->receive(link->below->context, inbox);
     for (int length = 0; length < LENGTHS; length++)
         inbox->packets[length] = keep_rest(link->losses, inbox->buffers[length],
@@ -109,7 +119,8 @@ static struct wait *wait_of(const struct member *member, int64_t slot)
 
 /* Notes that the switch has a contribution, and that others are missing; see Window.had. A repetition that
  * was to come is not needed: the answer to it would be the same. */
-static void note_pending(struct member *member, const uint8_t *header, double now)
+static void note_pending(struct swarm *swarm, struct member *member, const uint8_t *header,
+                         double now)
 {
     struct window *window = member->worker->window;
     int64_t slot = half_at(header + AT_SLOT) - window->first_slot;
@@ -117,13 +128,18 @@ static void note_pending(struct member *member, const uint8_t *header, double no
         || window->sequence[slot] != word_at(header + AT_SEQUENCE))
         return;
     struct wait *wait = wait_of(member, slot);
+    if (window->state[slot] == STATE_FLYING && window->attempts[slot] > 1) {
+        /* If an answer was lost, this is the answer to another worker, much later. */
+        swarm->answered += fmin(now - window->sent_at[slot], 2 * swarm->usual);
+        swarm->answers++;
+    }
     window->state[slot] = STATE_HAD;
     window->suspect[slot] = 0;
-    wait->heard++;
+    wait->heard +=
+        now > wait->heard_at + swarm->spread; /* the answers to a few who ask together are one */
     wait->heard_at = now;
     wait->ask_at = 0;
-    member->unanswered = 0;
-    member->quiet_until = member->since = now;
+    member->quiet_until = now;
 }
 
 /* Takes packets of one length that are not results. */
@@ -136,7 +152,7 @@ static void take_answers(struct swarm *swarm, struct member *member, const uint8
             continue;
         if (upper_nibble(header + AT_KIND) == KIND_PENDING) {
             swarm->pending++;
-            note_pending(member, header, now);
+            note_pending(swarm, member, header, now);
         }
         swarm->stale += upper_nibble(header + AT_KIND) == KIND_STALE;
     }
@@ -172,59 +188,64 @@ static double backed_off(double timeout, int64_t doublings, double longest)
  *
  * If a switch below others is asked again, it asks its parent, and the answer comes to all workers below. So
  * a few should ask, and the others hear the answer first. An exponential distribution makes the number of
- * those who ask nearly independent of the number of workers (RFC 4654, 2.5.1). */
+ * those who ask nearly independent of the number of those who listen (RFC 4654, 2.5.1). */
 static double postponed(struct swarm *swarm, double now)
 {
-    double share = 1 + log1p(-draw(&swarm->losses)) / log(fmax(2, (double)swarm->contributions));
+    double share = 1 + log1p(-draw(&swarm->losses)) / log(fmax(2, (double)swarm->listeners));
     return now + swarm->spread * fmax(0, share);
 }
 
+/* Returns for how long a chunk waits before a time to send it again is drawn. Who has heard that others are
+ * missing leaves it to them first. Each time, the wait is twice as long. */
+static double patience(const struct swarm *swarm, const struct wait *wait, int64_t attempts)
+{
+    int64_t doublings = attempts - 1;
+    if (!wait->heard)
+        return backed_off(swarm->usual, doublings, swarm->slowest);
+    return backed_off(swarm->spread, doublings + wait->heard - 1, swarm->slowest);
+}
+
 /* Makes chunks due whose time to be sent again has come. A chunk gets such a time once results of later
- * ones have come, as in Window.lose. Each answer that others are missing doubles what counts as later. */
-static void repeat(struct swarm *swarm, struct member *member, double now)
+ * ones have come, as in Window.lose, or after `SILENT` times as long. Returns when to look again. */
+static double repeat(struct swarm *swarm, struct member *member, double now)
 {
     struct window *window = member->worker->window;
+    double next = INFINITY;
     for (int64_t slot = 0; slot < window->slots; slot++) {
         if (window->state[slot] != STATE_FLYING && window->state[slot] != STATE_HAD)
             continue;
         struct wait *wait = wait_of(member, slot);
         double since = fmax(window->sent_at[slot], wait->heard_at);
-        if (!wait->ask_at
-            && since + backed_off(swarm->usual, wait->heard, swarm->slowest) < member->newest)
+        double least = patience(swarm, wait, window->attempts[slot]), most = since + SILENT * least;
+        if (!wait->ask_at && (since + least < member->newest || most < now))
             wait->ask_at = postponed(swarm, now);
-        if (!wait->ask_at || now < wait->ask_at)
-            continue;
-        window->suspect[slot] = window->state[slot] == STATE_FLYING;
-        window->state[slot] = STATE_DUE;
-        wait->ask_at = 0;
+        if (wait->ask_at <= now && wait->ask_at > 0) {
+            window->suspect[slot] = window->state[slot] == STATE_FLYING;
+            window->state[slot] = STATE_DUE;
+            wait->ask_at = 0;
+            member->due = 1;
+        } else {
+            next = fmin(next, wait->ask_at > 0 ? wait->ask_at : most);
+        }
     }
-}
-
-/* Lets the lowest chunk be sent again after a silence. */
-static void probe(struct swarm *swarm, struct member *member, double now)
-{
-    const struct window *window = member->worker->window;
-    if (now < member->since + backed_off(swarm->timeout, member->unanswered, swarm->slowest))
-        return;
-    int64_t lowest = -1;
-    for (int64_t slot = 0; slot < window->slots; slot++)
-        if (window->attempts[slot] && (lowest < 0 || window->chunk[slot] < window->chunk[lowest]))
-            lowest = slot;
-    if (lowest >= 0 && !wait_of(member, lowest)->ask_at)
-        wait_of(member, lowest)->ask_at = postponed(swarm, now);
-    member->unanswered++;
-    member->since = now;
+    return next;
 }
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 
-/* Runs an I/O round of a worker. Returns how many packets it has received. */
+/* Runs an I/O round of a worker that has something to do. Returns how many packets it has received. */
 static int64_t serve(struct swarm *swarm, struct member *member)
 {
     struct worker *worker = member->worker;
-    struct lossy link = {&member->network, &swarm->losses};
-    struct network network = {
-        .context = &link, .now = lossy_now, .send = lossy_send, .receive = lossy_receive};
+    struct lossy link = {&member->network, &swarm->losses, 0};
+    link.arrived = !lossy_receive(&link, worker->inbox);
+    if (!link.arrived && !member->due && lossy_now(&link) < member->look_at)
+        return 0;
+    struct network network = {.context = &link,
+                              .now = lossy_now,
+                              .send = lossy_send,
+                              .receive = lossy_receive,
+                              .batch = member->network.batch};
     struct io_round io = {.most = worker->window->slots,
                           .batches = 1,
                           .round_trip_began = INFINITY,
@@ -241,22 +262,17 @@ static int64_t serve(struct swarm *swarm, struct member *member)
     swarm->received += io.received;
     swarm->corrupted += io.corrupted;
     if (io.samples) {
-        swarm->longest = fmax(swarm->longest, io.round_trips[0]);
-        swarm->shortest =
-            swarm->shortest ? fmin(swarm->shortest, io.round_trips[0]) : io.round_trips[0];
+        double round_trip = io.times[0];
+        swarm->shortest = swarm->shortest ? fmin(swarm->shortest, round_trip) : round_trip;
     }
-    if (io.others)
+    if (io.unread)
         take_others(swarm, member, &io);
     compare(swarm, worker, io.finished);
+    member->due = io.finished > 0;
     member->newest = io.newest;
     member->remaining -= io.finished;
     swarm->unfinished -= io.finished && !member->remaining;
-    if (io.finished)
-        member->unanswered = 0;
-    if (io.finished || io.sent)
-        member->since = io.now;
-    repeat(swarm, member, io.now);
-    probe(swarm, member, io.now);
+    member->look_at = repeat(swarm, member, io.now);
     return io.received;
 }
 
@@ -265,7 +281,8 @@ void innet_swarm_run(struct swarm *swarm, double seconds)
 {
     const struct network *clock = &swarm->members->network;
     double until = clock->now(clock->context) + seconds;
-    swarm->longest = swarm->shortest = 0;
+    swarm->shortest = swarm->answered = 0;
+    swarm->answers = 0;
     while (swarm->unfinished && !swarm->failed && !__atomic_load_n(&swarm->stop, __ATOMIC_RELAXED)
            && clock->now(clock->context) < until) {
         int64_t received = 0;

@@ -13,7 +13,7 @@ import asyncio
 import ctypes
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from innet.host.job import Path as SumPath
 from innet.host.link import Link, open_link
 from innet.host.packets import Packets
 from innet.host.structs import Network
-from innet.host.timer import RetransmissionTimer
 from innet.host.window import Window
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
@@ -40,8 +39,8 @@ from innet.wire.records import blank, set_field
 
 _TURNS_S = 0.05
 _SLOWEST = 30.0  # seconds: many workers share the processors
-_SPREAD = 16.0  # round trips over which workers spread their repetitions; 4 and more in RFC 4654
-_GAIN = 1 / 8  # of the usual round trip
+_SPREAD = 12.0  # round trips over which workers spread their repetitions; 4 and more in RFC 4654
+_FIRST, _GAIN = 0.1, 1 / 8  # the first round trip, and how much each measurement counts
 _WAIT = np.dtype([("sequence", "u4"), ("heard", "i4"), ("heard_at", "f8"), ("ask_at", "f8")])
 """A ``struct wait``."""
 _LOOK_EVERY = 0.01
@@ -56,28 +55,32 @@ COUNTS = (
 class _Member(ctypes.Structure):
     _fields_ = [
         ("network", Network), ("worker", _pointer), ("waits", _pointer), ("remaining", _number),
-        ("unanswered", _number), ("newest", _real), ("quiet_until", _real), ("since", _real),
+        ("due", _number), ("newest", _real), ("quiet_until", _real), ("look_at", _real),
     ]  # fmt: skip
 
 
 class _Swarm(ctypes.Structure):
     _fields_ = [
         ("members", _pointer), ("count", _number), ("wanted", _pointer),
-        ("contributions", _number), ("timeout", _real), ("usual", _real),
-        ("slowest", _real), ("spread", _real), ("losses", Losses),
+        ("contributions", _number), ("listeners", _number), ("usual", _real), ("slowest", _real),
+        ("spread", _real), ("losses", Losses),
         ("stop", _number), ("unfinished", _number), *((name, _number) for name in COUNTS[:-1]),
-        ("failed", _number), ("longest", _real), ("shortest", _real),
+        ("failed", _number), ("shortest", _real), ("answered", _real), ("answers", _number),
     ]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Sum:
-    """The vectors of a job's workers: `elements` of each, from `seed`. `loss` is a share of packets."""
+    """The vectors of a job's workers: `elements` of each, from `seed`. `loss` is a share of packets.
+
+    An answer from the top comes to `listeners` workers: all below one switch.
+    """
 
     workers: int
     elements: int
     seed: int
     loss: float
+    listeners: int
 
     def vectors(self, lanes: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], int]:
         """Return the pool, the right sum, (chunks, lanes), and the number of chunks."""
@@ -127,11 +130,18 @@ class LightWorker(Member):
         """Begin a term."""
         self.term = resume
 
-    def rounds(self, library: ctypes.CDLL, chunks: int) -> tuple[CompiledRounds, Window, Network]:
-        """Return the I/O rounds of the present term, for a sum of so many chunks."""
+    def rounds(
+        self, library: ctypes.CDLL, chunks: int, inbox: "LightWorker"
+    ) -> tuple[CompiledRounds, Window, Network]:
+        """Return the I/O rounds of the present term, for a sum of so many chunks.
+
+        Packets arrive in the buffers of the worker `inbox`, so that they stay in the processor's cache.
+        """
         term, link = self.term, self.link
-        if not term or not link or not link.native:
+        shared = inbox.link.native if inbox.link else None
+        if not term or not link or not link.native or not shared:
             raise AssertionError
+        link.native.buffers = shared.buffers
         full = blank(term.slots, self.lanes, Kind.CONTRIBUTION, link.encapsulation)
         bare = blank(term.slots, 0, Kind.CONTRIBUTION, link.bare_encapsulation)
         for each in (full, bare):
@@ -154,10 +164,10 @@ class _Process:
         self._library = fastpath.compile_with({each.name: each.read_bytes() for each in files})
         self._library.innet_swarm_run.argtypes = (ctypes.POINTER(_Swarm), _real)
         self._library.innet_swarm_run.restype = None
-        self._timer = RetransmissionTimer(longest=_SLOWEST)
-        self._usual = 0.0
+        self._usual, self._answer = _FIRST, 0.0  # round trips
         self._swarm = _Swarm(
-            contributions=job.workers, slowest=_SLOWEST, losses=Losses.seeded(job.loss, job.seed, number),
+            contributions=job.workers, listeners=job.listeners, slowest=_SLOWEST,
+            losses=Losses.seeded(job.loss, job.seed, number),
         )  # fmt: skip
         self._vectors: tuple[Any, Any, int] | None = None
 
@@ -188,7 +198,7 @@ class _Process:
         result = Reduction.empty(chunks, lanes)
         result.counts[:] = self._job.workers
         flags = np.full(chunks, Flag.CARRIED | Flag.WANTED, np.uint16)
-        made = [each.rounds(self._library, chunks) for each in workers]
+        made = [each.rounds(self._library, chunks, workers[0]) for each in workers]
         members = (_Member * len(made))()
         waits = np.zeros((len(made), made[0][1].slots), _WAIT)
         for worker, member, (rounds, _, network), wait in zip(
@@ -199,18 +209,20 @@ class _Process:
             member.network, member.worker, member.remaining = network, rounds.worker, chunks
             member.waits = fastpath.at(wait, _WAIT)
             member.newest = member.quiet_until = float("-inf")
+            member.due = 1
         swarm.members, swarm.count = ctypes.addressof(members), len(members)
         swarm.wanted, swarm.unfinished = fastpath.at(right, np.int32), len(members)
         while swarm.unfinished and not swarm.stop:
-            usual = self._usual or self._timer.timeout
-            swarm.timeout, swarm.usual, swarm.spread = self._timer.timeout, usual, _SPREAD * usual
+            swarm.usual = max(self._usual, self._answer)
+            swarm.spread = _SPREAD * swarm.usual
             await asyncio.to_thread(self._library.innet_swarm_run, swarm, _TURNS_S)
             if swarm.failed:
                 raise OSError(swarm.failed, os.strerror(swarm.failed))
-            if swarm.longest:
-                # The longest contain waits for the repetitions of others, so they would add up.
-                self._timer.sample(swarm.longest)
-                self._usual += (swarm.shortest - self._usual) * (_GAIN if self._usual else 1)
+            # Others contain waits for the repetitions of other workers, so they would add up.
+            if swarm.shortest:
+                self._usual += _GAIN * (swarm.shortest - self._usual)
+            if swarm.answers:
+                self._answer += _GAIN * (swarm.answered / swarm.answers - self._answer)
             self._tell()
         return not swarm.unfinished
 
@@ -254,7 +266,7 @@ class Swarm:
         self, controller: str, name: str, token: str, links: Sequence[str], job: Sum, processes: int
     ) -> None:
         spawning = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
-        self._counts = [spawning.Array("q", 2, lock=False) for _ in range(processes)]
+        self._counts = [spawning.Array("q", 3, lock=False) for _ in range(processes)]
         self._said = [spawning.Array("q", 1 + len(COUNTS), lock=False) for _ in range(processes)]
         beating = spawning.Value("b", 1, lock=False)
         self._may_sum, self._over = spawning.Event(), spawning.Event()
@@ -285,6 +297,11 @@ class Swarm:
         """Return how often a worker was told of a term other than its last one."""
         return sum(each[1] for each in self._counts)
 
+    @property
+    def ended(self) -> int:
+        """Return how many streams of workers with a term have ended."""
+        return sum(each[2] for each in self._counts)
+
     def sum(self) -> None:
         """Let the workers sum as soon as all of a process know their term."""
         self._may_sum.set()
@@ -303,7 +320,7 @@ class Swarm:
     @property
     def seconds(self) -> float:
         """Return the processor time of the processes so far."""
-        return sum(_processor_seconds(each.pid) for each in self._processes)
+        return processor_seconds(each.pid for each in self._processes)
 
     def close(self) -> None:
         """End the processes."""
@@ -313,6 +330,9 @@ class Swarm:
             each.kill()
 
 
-def _processor_seconds(pid: int | None) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def processor_seconds(processes: Iterable[int | None]) -> float:
+    """Return the processor time that processes have used so far."""
+    stats = (
+        Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in processes
+    )
+    return sum(int(each[11]) + int(each[12]) for each in stats) / os.sysconf("SC_CLK_TCK")

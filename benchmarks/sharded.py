@@ -41,7 +41,8 @@ NETWORK = Network(1, HOSTS, 100 * MBIT, slots=128)
 class Outcome(Timed):
     """The result of a case: the slowest host's time of each step, and mean counters per step.
 
-    The least bytes are those of each host's step with the fewest, since packets may be sent again.
+    The least bytes are those of each host's step with the fewest, since packets may be sent again. The
+    processor time is that of a host's process in the median step, as the mean of all hosts.
     """
 
     up_bytes: float
@@ -50,6 +51,7 @@ class Outcome(Timed):
     down_packets: float
     least_up_bytes: float
     least_down_bytes: float
+    processor_s: float
 
     @property
     def expected(self) -> Sequence[float]:
@@ -106,7 +108,7 @@ def measured(console: Console, cases: Sequence[Case], title: str) -> Sequence[Ou
     gloo = {each.case.what: each.step_s for each in found if each.case.over == "Gloo"}
     table = Table(
         "call", "over", "step, ms", "times as fast as Gloo", "up", "down", "expected", "packets up",
-        "packets down",
+        "packets down", "CPU, ms",
     )  # fmt: skip
     table.title = f"{HOSTS} hosts, 100 Mbit/s, {title}"
     for each in found:
@@ -117,6 +119,7 @@ def measured(console: Console, cases: Sequence[Case], title: str) -> Sequence[Ou
             f"{each.up_bytes / size:.2f}", f"{each.down_bytes / size:.2f}",
             " ".join(f"{nbytes / size:.2f}" for nbytes in each.expected),
             f"{each.up_packets:,.0f}", f"{each.down_packets:,.0f}",
+            f"{1e3 * each.processor_s:.2f}",
         )  # fmt: skip
     console.print(table)
     return found
@@ -128,7 +131,8 @@ def _outcome(case: Case, hosts: Sequence[dict[str, Any]]) -> Outcome:
         statistics.mean(each) for each in zip(*(host["counters"] for host in hosts), strict=True)
     ]
     least = [statistics.mean(host["least"][way] for host in hosts) for way in range(2)]
-    return Outcome(case, steps, *means, *least)
+    processor = statistics.mean(host["processor_s"] for host in hosts)
+    return Outcome(case, steps, *means, *least, processor)
 
 
 PARTS = {each.__name__: each for each in (large, private, small)}

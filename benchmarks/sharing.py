@@ -23,7 +23,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from subprocess import Popen
 from typing import Annotated
 
 import typer
@@ -31,8 +30,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bursty_job import WORKERS, Steps
+from benchmarks.programs import Program, running
 from innet.local.ports import free_udp_ports
-from innet.local.processes import announced, command, serving, spawned
+from innet.local.processes import command, serving
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
 from innet.rpc.innet_pb2_grpc import ControllerStub
@@ -102,19 +102,19 @@ def run(rack: Rack, plan: Plan, numbers: Sequence[int]) -> list[list[float]]:
     with contextlib.ExitStack() as stack:
         started = [stack.enter_context(_job(rack, plan, number)) for number in numbers]
         for each in started:
-            announced(each, "job")
+            each.answer()  # it has joined
         for each in started:
-            _go_on(each)
-        times = [json.loads(each.stdout.readline()) for each in started if each.stdout]
+            each.wake()
+        times = [each.answer() for each in started]
         for each in started:
-            _go_on(each)
+            each.wake()
         for each in started:
             each.wait()
         return times
 
 
 @contextlib.contextmanager
-def _job(rack: Rack, plan: Plan, number: int) -> Iterator[Popen[str]]:
+def _job(rack: Rack, plan: Plan, number: int) -> Iterator[Program]:
     name = f"job-{number}"
     created = rack.stub.CreateJob(
         pb.CreateJobRequest(
@@ -132,16 +132,10 @@ def _job(rack: Rack, plan: Plan, number: int) -> Iterator[Popen[str]]:
     )
     arguments = [*command("benchmarks")[:1], "-c", code, text]
     try:
-        with spawned(arguments, stdin=-1, stderr=None) as process:
-            yield process
+        with running(arguments) as program:
+            yield program
     finally:
         rack.stub.DeleteJob(pb.DeleteJobRequest(name=name))
-
-
-def _go_on(process: Popen[str]) -> None:
-    if process.stdin:
-        process.stdin.write("\n")
-        process.stdin.flush()
 
 
 def main(
@@ -161,12 +155,12 @@ def main(
     work = Steps("", "", "", [], steps, compute, buckets, elements, 0)
     everybody = range(jobs)
     loads = [os.getloadavg()[0]]
-    with rack(jobs, jobs * asked // 4, round_trip / 2) as running:
+    with rack(jobs, jobs * asked // 4, round_trip / 2) as made:
         times: dict[str, list[list[float]]] = {"alone": []}
         for number in range(alone):
-            times["alone"] += run(running, Plan(asked, asked, work), [number])
-        times["fixed shares"] = run(running, Plan(asked // 4, asked // 4, work), everybody)
-        times["lent"] = run(running, Plan(asked, kept, work), everybody)
+            times["alone"] += run(made, Plan(asked, asked, work), [number])
+        times["fixed shares"] = run(made, Plan(asked // 4, asked // 4, work), everybody)
+        times["lent"] = run(made, Plan(asked, kept, work), everybody)
     loads.append(os.getloadavg()[0])
     table = Table(
         "situation", "slots of a job", "mean step, s", "of alone", "worst job", "longest step, s",

@@ -22,22 +22,23 @@ import contextlib
 import json
 import os
 import platform
+import subprocess
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.controller import Controller, timed
-from benchmarks.light_workers import Sum, Swarm
+from benchmarks.controller import Controller
+from benchmarks.light_workers import Sum, Swarm, processor_seconds
 from benchmarks.lossy_cables import lossy
 from innet.errors import InnetError, UsageError
 from innet.local.ports import free_cables, port_options, shared_cables
@@ -91,9 +92,29 @@ class Tree:
         return found
 
     @property
+    def branch(self) -> int:
+        """Return the most workers below one node below the top."""
+        return -(-self.workers // (self.workers, *self.levels)[-2])
+
+    @property
     def top(self) -> str:
         """Return the name of the top."""
         return next(iter(self.parents))
+
+
+@dataclass(frozen=True)
+class Processor:
+    """The processor time of the controller, of the switches, and of the workers, in seconds."""
+
+    controller: float
+    switches: float
+    workers: float
+
+    def since(self, before: "Processor") -> "Processor":
+        """Return the time since an earlier moment."""
+        return Processor(
+            *(now - then for now, then in zip(astuple(self), astuple(before), strict=True))
+        )
 
 
 @dataclass(frozen=True)
@@ -112,7 +133,8 @@ class Figures:
     recovery: float
     restart: float
     new_terms: int
-    workers_processor: float
+    join_processor: Processor
+    sum_processor: Processor
     counts: dict[str, int]
     simulated_sent: int
     simulated_repetitions: int
@@ -121,17 +143,19 @@ class Figures:
 @contextlib.contextmanager
 def running(
     tree: Tree, controller: Controller, lanes: int, loss: float, seed: int
-) -> Iterator[list[str]]:
-    """Run the tree's switches, and put the controller in charge. Yield the links of the workers.
+) -> Iterator[tuple[list[str], list[int]]]:
+    """Run the tree's switches, and put the controller in charge.
 
-    `loss` is that of cables between switches.
+    `loss` is that of cables between switches. Yield the links of the workers, and the switches' process
+    ids.
     """
     parents = tree.parents
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="innet-swarm-")))
         cables, links = _cables_of_racks(tree, folder)
         uplinks = _join_switches(parents, cables, loss, seed, stack)
-        addresses = _start(cables, folder, stack)
+        processes = _start(cables, folder, stack)
+        addresses = {name: announced(each, "P4Runtime") for name, each in processes.items()}
         requests = {
             name: pb.AddSwitchRequest(
                 name=name, grpc_address=addresses[name], lanes=lanes,
@@ -148,7 +172,7 @@ def running(
             for level in reversed(range(len(tree.levels))):  # parents come before others
                 some = [requests[f"{level}-{number}"] for number in range(tree.levels[level])]
                 list(pool.map(stub.AddSwitch, some))
-        yield links
+        yield links, [each.pid for each in processes.values()]
 
 
 def _cables_of_racks(tree: Tree, folder: Path) -> tuple[dict[str, list[str]], list[str]]:
@@ -188,14 +212,14 @@ def _join_switches(
 
 def _start(
     cables: Mapping[str, Sequence[str]], folder: Path, stack: contextlib.ExitStack
-) -> dict[str, str]:
-    """Start the switches, all at once. Return their P4Runtime addresses."""
+) -> dict[str, subprocess.Popen[str]]:
+    """Start the switches, all at once. Return their processes."""
     run = [*command("innet.switch.cli"), "--no-p4", "--grpc-server-addr", "127.0.0.1:0"]
     started = {}
     for name, ports in cables.items():
         log = stack.enter_context((folder / f"{name}.log").open("w"))
         started[name] = stack.enter_context(spawned([*run, *port_options(ports)], stderr=log))
-    return {name: announced(process, "P4Runtime") for name, process in started.items()}
+    return started
 
 
 def wait_for(what: str, reached: Callable[[], bool], within: float) -> float:
@@ -227,26 +251,33 @@ def measured(
         controller = Controller(folder, _LEASE)
         stack.callback(controller.close)
         began = time.monotonic()
-        links = stack.enter_context(running(tree, controller, lanes, job.loss, job.seed))
+        links, switches = stack.enter_context(running(tree, controller, lanes, job.loss, job.seed))
         start = time.monotonic() - began
         token = create_job(controller.address, tree, slots)
         swarm = Swarm(controller.address, "swarm", token, links, job, processes)
         stack.callback(swarm.close)
+
+        def used() -> Processor:
+            return Processor(controller.seconds, processor_seconds(switches), swarm.seconds)
+
+        before = used()
         join = wait_for("all workers join", lambda: swarm.going == tree.workers, within)
         terms, began, recovery, restart = swarm.terms, time.monotonic(), 0.0, 0.0
+        joined = used()
         swarm.sum()
         if kill:
             wait_for("the first results", lambda: swarm.counts["results"] > 0, within)
             recovery, restart = recovered(controller, swarm, tree.workers, within)
         wait_for("all workers have the sum", lambda: swarm.done, within)
-        seconds, counts, processor = time.monotonic() - began, swarm.counts, swarm.seconds
-        terms = swarm.terms - terms
+        seconds, counts, terms = time.monotonic() - began, swarm.counts, swarm.terms - terms
+        # A controller that was killed has begun to count anew.
+        summed = used().since(replace(joined, controller=0.0) if kill else joined)
     if counts["wrong"] or counts["stale"]:
         raise InnetError(f"{counts['wrong']} wrong and {counts['stale']} stale results: {counts}")
     sent, repeated = expected(tree, job, slots, lanes) if simulated else (0, 0)
     return Figures(
         tree.workers, len(tree.parents), job.elements, job.loss, slots, lanes, start, join, seconds,
-        recovery, restart, terms, processor, counts, sent, repeated,
+        recovery, restart, terms, joined.since(before), summed, counts, sent, repeated,
     )  # fmt: skip
 
 
@@ -265,12 +296,13 @@ def recovered(
     controller: Controller, swarm: Swarm, workers: int, within: float
 ) -> tuple[float, float]:
     """Kill the controller and start it again. Return the times until all go on, and until it serves."""
-    began = time.monotonic()
+    began, all_ended = time.monotonic(), swarm.ended + workers
     controller.kill()
-    wait_for("all streams end", lambda: not swarm.going, within)
-    timed(controller.start)
+    controller.start()
     restart = time.monotonic() - began
-    wait_for("all workers go on", lambda: swarm.going == workers, within)
+    wait_for(
+        "all workers go on", lambda: swarm.ended >= all_ended and swarm.going == workers, within
+    )
     return time.monotonic() - began, restart
 
 
@@ -295,7 +327,7 @@ def main(
     loss: Annotated[
         float, typer.Option(help="Share of packets lost on every link, each way.")
     ] = 0.001,
-    slots: Annotated[int, typer.Option(help="Slots of the job in each switch.")] = 256,
+    slots: Annotated[int, typer.Option(help="Slots of the job in each switch.")] = 512,
     lanes: Annotated[int, typer.Option(help="Lanes of a packet.")] = 256,
     processes: Annotated[int, typer.Option(help="Processes that the workers share.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed of the vectors and of the losses.")] = 1,
@@ -315,14 +347,12 @@ def main(
     if quick:
         workers, levels, elements, slots = 32, "4,2,1", 100_000, 64
     tree = Tree(tuple(int(each) for each in levels.split(",")), workers)
-    job = Sum(tree.workers, elements, seed, loss)
+    job = Sum(tree.workers, elements, seed, loss, tree.branch)
     found = measured(
         tree, job, slots, lanes, processes, kill=kill, simulated=simulated or quick, within=within
     )
     table = Table("", "")
-    facts = asdict(found)
-    counts = facts.pop("counts")
-    for name, value in {**facts, **counts}.items():
+    for name, value in _flat(asdict(found)):
         table.add_row(name, f"{value:.6g}" if isinstance(value, float) else f"{value:,}")
     Console().print(table)
     if output:
@@ -330,6 +360,15 @@ def main(
         output.write_text(
             json.dumps({**machine, "load": os.getloadavg()[0], **asdict(found)}, indent=1)
         )
+
+
+def _flat(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield figures by name, and those of a group with its name in front."""
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name} ")
+        else:
+            yield before + name, value
 
 
 if __name__ == "__main__":

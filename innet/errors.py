@@ -19,7 +19,7 @@
     │   ├── ControllerUnreachable  nothing answers at the controller's address    (3)
     │   └── SwitchError            a switch refused what the controller sent      (2)
     │       └── SwitchOffline          nothing answers at the switch's address    (3)
-    ├── AllReduceError         an all-reduce did not finish; no tensor was changed
+    ├── AllReduceError         an all-reduce did not finish; a tensor summed in place is undefined
     │   ├── AgentClosed            this process closed the agent
     │   ├── JobEnded               the controller has ended the job, or the worker's lease
     │   ├── LeftBehind             the quorum went on without this worker
@@ -120,7 +120,7 @@ class SwitchOffline(SwitchError):
 
 
 class AllReduceError(InnetError):
-    """An all-reduce did not finish; no tensor was changed."""
+    """An all-reduce did not finish. A tensor that was summed in place is undefined."""
 
 
 class AgentClosed(AllReduceError):

@@ -1,7 +1,8 @@
 """The program of a host in :mod:`benchmarks.sharded`: the same collectives over innet and over Gloo.
 
 Every case has the groups of one backend. A case's time is that of each step on this host, with a barrier
-over Gloo before each. Counters are those of the kernel, for this host's link.
+over Gloo before each. The processor time is that of all threads of the process. Counters are those of the
+kernel, for this host's link.
 """
 
 import json
@@ -71,12 +72,13 @@ def _run(case: Case, group: Any, gloo: Any) -> dict[str, Any]:
     _finish(step())  # opens connections and sets windows
     check()
     dist.barrier(gloo)
-    seconds, crossed = [], []
+    seconds, busy, crossed = [], [], []
     for _ in range(case.steps):
         dist.barrier(gloo)
-        before, began = counters(), time.monotonic()
+        before, began, used = counters(), time.monotonic(), time.process_time()
         _finish(step())
         seconds.append(time.monotonic() - began)
+        busy.append(time.process_time() - used)
         dist.barrier(gloo)
         crossed.append(_difference(before))
     check()
@@ -86,6 +88,7 @@ def _run(case: Case, group: Any, gloo: Any) -> dict[str, Any]:
     by_counter = list(zip(*crossed, strict=True))
     return {
         "seconds": seconds,
+        "processor_s": statistics.median(busy),
         "counters": [statistics.mean(each) for each in by_counter],
         "least": [min(each) for each in by_counter],
     }

@@ -153,8 +153,16 @@ class Oracle:
         return found
 
 
-def checked(case: Case, agent: innet.Agent, sums: DeadlineSums) -> dict[str, Any]:
-    """Sum integers, and check each sum. Returns the counts. Raises InnetError if a sum is wrong."""
+def checked(
+    case: Case,
+    agent: innet.Agent,
+    sums: DeadlineSums,
+    note: Callable[[int], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Sum integers, check each sum, and note the step. Returns the counts.
+
+    Raises InnetError if a sum is wrong.
+    """
     oracle = Oracle(case, sums, agent.info.lanes)
     state = np.zeros(case.floats, np.int32)
     seconds, sums_checked = [], 0
@@ -168,6 +176,7 @@ def checked(case: Case, agent: innet.Agent, sums: DeadlineSums) -> dict[str, Any
             _same(case, f"step {step}", found, expected)
             sums_checked += 1
             state += found
+        note(step)
     last = sums.settle(np.zeros_like(state), state)
     _same(case, "the last step", last, oracle.rest())
     state += last

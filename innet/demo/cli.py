@@ -45,7 +45,7 @@ def rack(
         int, typer.Option(min=1, help="Links per worker; every process group needs one.")
     ] = 4,
     udp: Annotated[
-        bool, typer.Option("--udp", help="Links of UDP, which [b]innet capture lo[/b] shows.")
+        bool, typer.Option("--udp", help="Use links of UDP, which [b]innet capture lo[/b] shows.")
     ] = False,
 ) -> None:
     """Run a training script in a rack on this machine, and exit with its code.

@@ -21,7 +21,7 @@ from innet.errors import (
     UsageError,
 )
 from innet.host.activity import Activity
-from innet.host.agreement import ALL_REDUCE, Collective
+from innet.host.agreement import ALL_REDUCE, EXACT, Collective
 from innet.host.calls import CallQueue
 from innet.host.collectives import Collectives
 from innet.host.exchanges import Exchanges
@@ -29,11 +29,12 @@ from innet.host.fallback import Fallback
 from innet.host.fallback_network import warn_of_shared_network
 from innet.host.job import Term, Timeouts
 from innet.host.membership import Membership
+from innet.host.moves import Moves
 from innet.host.node import Node
 from innet.host.node_exchanges import NodeExchanges
 from innet.host.privacy import Privacy
 from innet.host.quantizers.spec import QuantizerSpec
-from innet.host.reducer import EXACT, Reducer
+from innet.host.reducer import Reducer
 from innet.host.tensor_calls import TensorCall
 from innet.host.tensors import (
     ReduceOp,
@@ -101,6 +102,7 @@ class Agent(Collectives):
         self._exchanges = NodeExchanges(node, *arguments) if node else Exchanges(*arguments)
         try:
             self._reducer = Reducer(self._exchanges, self.info, spec)
+            self._moves = Moves(self._exchanges, self.info)
             self._privacy.check(sealed=self._link.sealed)
         except UsageError:
             self._link.close()
@@ -181,7 +183,8 @@ class Agent(Collectives):
         LinkFailed, SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After an
         AllReduceError every later call raises it again, until the worker joins again.
         """
-        return self.submit(tensor, op, quantizer=quantizer, key=key, wait=True).result()
+        done: Future[Tensor] = self.submit(tensor, op, quantizer=quantizer, key=key, wait=True)
+        return done.result()
 
     def submit(
         self,
@@ -193,8 +196,9 @@ class Agent(Collectives):
         in_place: bool = False,
         collective: Collective = ALL_REDUCE,
         part: range | None = None,
+        finish: Callable[[Any], Any] | None = None,
         wait: bool = False,
-    ) -> "Future[Tensor]":
+    ) -> "Future[Any]":
         """Do the same as :meth:`all_reduce`, in the background.
 
         The agent reads the tensor only after finishing all-reduces that were submitted before. Do
@@ -203,7 +207,8 @@ class Agent(Collectives):
         With `in_place`, the result may be in the tensor's own memory, which saves a copy. If the
         call fails, the tensor's content is undefined. `collective` names the caller's collective,
         which has to be the same on all workers. With a `part`, the result is flat and has these
-        elements only; each worker may want another part. With `wait`, it need not be in the
+        elements only; each worker may want another part. `finish` turns the reduced tensor into the
+        future's result, before any later all-reduce begins. With `wait`, it need not be in the
         background: this thread may carry out the call, and the future is then done.
         """
         open_fallback = self._fallback is not None and not self.private
@@ -212,8 +217,9 @@ class Agent(Collectives):
         spec = self._reducer.choose_for(tensor, quantizer, key) if summed else EXACT
         future: Future[Tensor] = Future()
         call = TensorCall(
-            future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective, part
-        )
+            future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective, part,
+            finish,
+        )  # fmt: skip
         self._queue(call, wait=wait)
         return future
 
@@ -293,10 +299,11 @@ class Agent(Collectives):
                     result = call.does(self._exchanges, self._reducer)
                 else:
                     result = call.reduced(self._exchanges, self._reducer)
-            call.future.set_result(result)
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
             self._note(problem)
             call.future.set_exception(problem)
+        else:
+            _settle(call, result)
 
     def _note(self, problem: BaseException) -> None:
         """Leave the job after an error that the other workers do not have as well."""
@@ -304,6 +311,16 @@ class Agent(Collectives):
             self._exchanges.give_up(problem)
         if unexpected or isinstance(problem, LeftBehind | LinkFailed | NeighbourLost):
             self._membership.close(problem)  # the others need not wait for this worker
+
+
+def _settle(call: TensorCall | _Work, result: Any) -> None:
+    """Give a call's result to whoever waits for it. An error here concerns only this worker's tensors."""
+    try:
+        made = call.finish(result) if isinstance(call, TensorCall) and call.finish else result
+    except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
+        call.future.set_exception(problem)
+    else:
+        call.future.set_result(made)
 
 
 _agents: "weakref.WeakSet[Agent]" = weakref.WeakSet()

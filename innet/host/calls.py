@@ -46,7 +46,7 @@ class CallQueue(Generic[Call]):
 
         Raises UsageError in the midst of another call, for which this one would wait in vain.
         """
-        if self.serving_here:
+        if self._server == threading.get_ident():
             raise UsageError(
                 "a call of the agent in the midst of another one, from a signal handler or a "
                 "callback: use submit() there, or call after the other one"

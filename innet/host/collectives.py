@@ -31,6 +31,7 @@ class Collectives(ABC):
     """
 
     info: WorkerInfo
+    _moves: Moves
 
     @abstractmethod
     def submit(
@@ -135,7 +136,7 @@ class Collectives(ABC):
 
     def submit_barrier(self, *, wait: bool = False) -> "Future[None]":
         """Do the same as :meth:`barrier`, in the background. `wait` is that of :meth:`submit`."""
-        return self.perform(lambda exchanges, _: Moves(exchanges, self.info).barrier(), wait=wait)
+        return self.perform(lambda *_: self._moves.barrier(), wait=wait)
 
     def submit_move(
         self,
@@ -155,13 +156,12 @@ class Collectives(ABC):
         """
         ready = written(tensor)
 
-        def move(exchanges: Exchanges, _: Reducer) -> Done:
+        def move(*_: Any) -> Done:
             if ready:
                 ready.synchronize()
-            moves = Moves(exchanges, self.info)
             if collective.name == "all-gather":
-                return finish(moves.all_gather(bytes_of(tensor), into))
-            return finish(moves.broadcast(bytes_of(tensor), collective.root, into))
+                return finish(self._moves.all_gather(bytes_of(tensor), into))
+            return finish(self._moves.broadcast(bytes_of(tensor), collective.root, into))
 
         return self.perform(move, wait=wait)
 

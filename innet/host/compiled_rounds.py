@@ -4,7 +4,8 @@
 """
 
 import ctypes
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -25,6 +26,21 @@ class NativeLink(Protocol):
     leaving: Formats
     native: Connection | None
     corrupted: int
+
+
+class _Outcome(structs.IoRound):
+    """A struct that C has filled in, with all fields of a :class:`innet.host.rounds.RoundOutcome`.
+
+    Copying them would take longer than a small exchange's packets.
+    """
+
+    others: Packets | None = None
+
+    @property
+    def round_trips(self) -> Sequence[float]:
+        """Return the measured round trips."""
+        found: Sequence[float] = self.times[: self.samples]
+        return found
 
 
 class CompiledRounds:
@@ -56,6 +72,7 @@ class CompiledRounds:
             at(self._scratch, np.int64, slots), job, term,
         )  # fmt: skip
         self._vectors = structs.Vectors()
+        self._vectors_at = ctypes.addressof(self._vectors)
         self._outbox = structs.Outbox(
             (POINTER * 2)(*(ctypes.addressof(each.native) for each in link.leaving)),
             (POINTER * 2)(
@@ -69,6 +86,7 @@ class CompiledRounds:
             at(answers, np.uint64, slots), at(finished, np.int64, slots),
         )  # fmt: skip
         self._results: list[object] = []
+        self._begins = False
 
     def start(
         self,
@@ -102,42 +120,36 @@ class CompiledRounds:
             scaling, None if order is None else at(order, np.int32, count),
         )  # fmt: skip
         self._results = [chunks, own_flags, result, order]
-        self._let(fields)
+        self._begins = True
+        structs.Vectors.__init__(self._vectors, *fields)  # C has its address
 
     def stop(self) -> None:
         """Release the vectors of an exchange that is over."""
-        self._let((0, 0, 0, 0, *[None] * 8))
+        ctypes.memset(self._vectors_at, 0, ctypes.sizeof(self._vectors))
         self._results = []
 
     def run(self, limits: RoundLimits) -> RoundOutcome:
         """Send and receive until there is something to decide. Raises OSError."""
         window = self._state
-        done = structs.IoRound(
+        done = _Outcome(
             limits.most, limits.batches, limits.until, limits.pause, limits.round_trip_began,
             limits.steady, limits.too_soon, limits.reordering, window.quiet_until,
-            window.remaining, limits.most_queued, window.newest, limits.owed_since,
+            window.remaining, limits.most_queued, window.newest, limits.owed_since, self._begins,
         )  # fmt: skip
+        self._begins = False
         self._library.innet_io_round(self._native.network, self._worker, done)
         self._link.corrupted += done.corrupted
-        raise_errno(done.error)
+        if done.error:
+            raise_errno(done.error)
         window.taken(done.finished, done.newest)
-        return RoundOutcome(
-            sent=done.sent, bare_sent=done.bare_sent, repetitions=done.repetitions,
-            limited=bool(done.limited), sent_at=done.sent_at, owed_since=done.owed_since,
-            received=done.received, bare_received=done.bare_received,
-            finished=done.finished, first=bool(done.first), lost=done.lost,
-            marked=done.marked, result_at=done.result_at, now=done.now,
-            round_trips=done.round_trips[: done.samples],
-            others=self._native.buffers.packets if done.others else None,
-        )  # fmt: skip
+        if done.unread:
+            done.others = self._native.buffers.packets
+        return cast("RoundOutcome", done)
 
     @property
     def worker(self) -> int:
         """Return the address of the C struct of this worker, for other C code that drives it."""
         return ctypes.addressof(self._worker)
-
-    def _let(self, fields: tuple[object, ...]) -> None:
-        structs.Vectors.__init__(self._vectors, *fields)  # C has its address
 
 
 def _check_rows(flags: Flags, flag: Flag, first: int, rows: int) -> None:

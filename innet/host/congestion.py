@@ -26,9 +26,9 @@ processors. Both together may still be chance where processors are busy, so only
 follows them.
 
 Flows that ignore marks may keep a queue long, whatever this window does. A TCP without ECN does so. A
-window that obeyed the marks would give it the whole link. So if it shrinks in vain, because nearly
-all results of many round trips stay marked, it takes part in the competition: it begins again with
-slow start, and follows loss, as TCP's does. It obeys the marks again after a round trip without any,
+window that obeyed the marks would give it the whole link. So if nearly all
+results of many round trips stay marked although it shrinks, it competes with them: it begins again
+with slow start, and follows loss, as TCP's does. It obeys the marks again after a round trip without any,
 and from time to time, because by then its own packets may be the queue.
 
 This module is pure logic: the caller brings the counts.
@@ -49,7 +49,7 @@ _IN_VAIN = 16  # round trips with nearly all results marked, after which marks d
 _COMPETING = 256  # marked round trips without obeying, after which marks count again
 
 
-@dataclass
+@dataclass(slots=True)
 class _RoundTrip:
     """The counts of a round trip, which ends with the result of a chunk that was sent during it."""
 

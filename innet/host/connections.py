@@ -24,6 +24,7 @@ from innet.wire.layout import HEADER_BYTES
 from innet.wire.records import Records
 
 _CONNECT_WITHIN = 5.0  # seconds
+_BATCH = 16  # packets: a few of them stay in the cache until they are copied
 
 
 class Format:
@@ -91,10 +92,13 @@ class Buffers:
 class Connection:
     """A connection to the switch, for packets, in C.
 
-    `prefix` is that of the C functions, which take `context`.
+    `prefix` is that of the C functions, which take `context`. Packets are made and sent in batches of
+    `batch`, or all at once.
     """
 
-    def __init__(self, library: ctypes.CDLL, prefix: str, context: int, incoming: Formats) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, prefix: str, context: int, incoming: Formats, batch: int = 0
+    ) -> None:
         self._context = context
         self._send, self._receive, self._wait = (
             getattr(library, f"{prefix}_{name}") for name in ("send", "receive", "wait")
@@ -105,9 +109,9 @@ class Connection:
                 library.innet_now, library.innet_pause, self._wait, self._send, self._receive
             )
         )  # fmt: skip
-        queued = getattr(library, f"{prefix}_queued", None)
+        self._queued = getattr(library, f"{prefix}_queued", None)
         self.network = structs.Network(
-            context, *functions, ctypes.cast(queued, POINTER) if queued else None
+            context, *functions, ctypes.cast(self._queued, POINTER) if self._queued else None, batch
         )
         self.buffers = Buffers(incoming, MESSAGES, DATAGRAM_BYTES)
 
@@ -126,6 +130,11 @@ class Connection:
         if number != errno.EAGAIN:
             raise_errno(number)
         return self.buffers.packets, self.buffers.inbox.corrupted
+
+    @property
+    def is_sending(self) -> bool:
+        """Return whether packets wait for this host's link, as far as is known."""
+        return self._queued is not None and self._queued(self._context) > 0
 
     def wait(self, seconds: float) -> None:
         """Return when a packet is there, when the waker is used, or after `seconds`."""
@@ -169,7 +178,7 @@ class SharedMemoryConnection(Connection):
         context = library.innet_shared_create(os.fsencode(path), -1 if waker is None else waker)
         if not context:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-        super().__init__(library, "innet_shared", context, incoming)
+        super().__init__(library, "innet_shared", context, incoming, batch=_BATCH)
         try:
             self._connect()
         except OSError:

@@ -1,20 +1,23 @@
-"""The contributors at the switches of a job: which ranks stand behind a bit of a PENDING packet.
+"""The contributors at the switches of a job: which ranks stand behind a bit of a bitmap.
 
 A bit stands for a contributor at the switch that has sent the packet: an attached worker, or all
 workers below a switch. In a tree, PENDING packets also come from the switches above the worker's
-own. Each switch on the way up sets a bit that the others do not set, its level bit.
+own. Each switch on the way up sets a bit that the others do not set, its level bit. A result has the
+bits of the highest switch.
 """
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from innet.host.integers import Bits
 from innet.host.job import Term
 from innet.host.window import Indices
 from innet.rpc import innet_pb2 as pb
+from innet.wire.layout import MOST_CONTRIBUTORS
 
 _Ranks = frozenset[int]
 
@@ -27,7 +30,7 @@ class Contributors:
 
     def __init__(self, term: Term, workers: int) -> None:
         switches = term.bitmaps.switches if term.bitmaps else [_one_switch(term, workers)]
-        self.in_tree = term.bitmaps is not None
+        self.in_tree, self._workers = term.bitmaps is not None, workers
         self._size = max(1, switches[0].slots)
         self._level_bits = 0
         self._bits: dict[tuple[int, int], list[_Ranks]] = {}
@@ -36,6 +39,26 @@ class Contributors:
             piece = (each.first_slot - term.first_slot) // self._size
             self._bits[piece, each.level_bit] = [*map(_ranks, each.contributors)]
         self._missing = cache(self._ranks_missing)
+
+    @cached_property
+    def bits(self) -> Bits | None:
+        """Return the bit that stands for each rank in a result, (workers,), or None if the ranks are it.
+
+        The highest switch makes the results. If there are several, they have the same bits. A rank
+        without a bit gets a number that is none.
+        """
+        if not self.in_tree:
+            return None
+        bits = np.full(self._workers, MOST_CONTRIBUTORS, np.uint8)
+        for bit, ranks in enumerate(self._bits.get((0, 0), [])):
+            bits[[*ranks]] = bit
+        bits.setflags(write=False)
+        return bits
+
+    def from_below(self, bitmaps: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Return which PENDING packets come from a switch that has others above it."""
+        found: npt.NDArray[np.bool_] = bitmaps & np.uint64(self._level_bits) != 0
+        return found
 
     def missing(self, slots: Indices, bitmaps: npt.NDArray[Any]) -> Iterator[_Ranks]:
         """Yield the ranks that are missing by each different answer. `slots` count from 0."""

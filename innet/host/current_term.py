@@ -1,8 +1,7 @@
 """The term in which a worker is: how it begins, and the reasons to end it early."""
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Self
 
 from innet.host.job import ControllerMessages, Term
 from innet.host.wait_limits import WaitLimits
@@ -18,7 +17,8 @@ class TermOver(Exception):
 class CurrentTerm:
     """A worker's present term, and the transport's view of the job (:class:`stall.MembershipView`).
 
-    `term` is None before the first. A term is spoilt if nothing more can be summed in it.
+    `term` is None before the first. A term is spoilt if nothing more can be summed in it. It is if an
+    exchange in a block ``with current_term`` is broken off, which ends the block.
     """
 
     def __init__(self, controller: ControllerMessages, limits: WaitLimits) -> None:
@@ -40,6 +40,12 @@ class CurrentTerm:
             return None
         return self._controller.term
 
+    @property
+    def goes_on(self) -> bool:
+        """Return whether nothing is to be done before the next exchange of the term."""
+        said = self._controller
+        return said.recover is None and said.term is self.term is not None and not self._spoilt
+
     def enter(self, term: Term) -> None:
         """Begin a new term."""
         self.term, self._spoilt, self._asked = term, "", False
@@ -48,13 +54,13 @@ class CurrentTerm:
         """Mark the term as spoilt."""
         self._spoilt = reason
 
-    @contextlib.contextmanager
-    def spoilt_if_over(self) -> Iterator[None]:
-        """Mark the term as spoilt if the exchange in the block is broken off."""
-        try:
-            yield
-        except TermOver:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: object, __: object) -> bool:
+        if over := kind is TermOver:
             self.spoil("an exchange was broken off")
+        return over
 
     def replace_if_spoilt(self) -> bool:
         """Return whether the term is spoilt, and ask for another one if so, once."""

@@ -1,8 +1,7 @@
 """PyTorch tensors through an agent: the common part of innet's hook and process group."""
 
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 from torch.distributed import GradBucket as Bucket  # type: ignore[attr-defined]
@@ -11,6 +10,9 @@ from innet.host.agent import Agent
 from innet.host.agreement import ALL_REDUCE, Collective
 from innet.host.coalesced import Coalesced
 from innet.host.tensors import ReduceOp
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -66,32 +68,17 @@ def submit(
             torch.cuda.current_stream(reduced.device).synchronize()
         return made
 
-    coalesced = cast("torch.Tensor", Coalesced(tensors))
-    reduced = agent.submit(
-        coalesced,
+    return agent.submit(
+        cast("torch.Tensor", Coalesced(tensors)),
         op,
         quantizer=quantizer,
         key=key,
         in_place=in_place,
         collective=collective,
         part=part,
+        finish=take,
         wait=wait,
     )
-    return chained(reduced, take)
-
-
-def chained(future: "Future[Value]", finish: Callable[[Value], Result]) -> "Future[Result]":
-    """Return a future of ``finish(result)``, computed in the thread that completes the given future."""
-    last: Future[Result] = Future()
-
-    def take(done: "Future[Value]") -> None:
-        try:
-            last.set_result(finish(done.result()))
-        except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
-            last.set_exception(problem)
-
-    future.add_done_callback(take)
-    return last
 
 
 def torch_future(

@@ -3,7 +3,7 @@
 A straggler with a slow link can neither send nor receive whole vectors at the others' pace. But it can
 follow them without lanes: a contribution or a result then takes few bytes, a sixteenth with 256 lanes.
 So a late worker (:mod:`innet.host.late_workers`) takes part in every chunk, and sends the lanes of every
-s-th chunk only. All others it announces without lanes. No sum waits for more, and no worker is ever left
+s-th chunk only. It announces all others without lanes. No sum waits for more, and no worker is ever left
 behind. All results have the contributions of all workers, and every worker knows exactly what is in them.
 
 **Nothing is lost.** A late worker adds what it has not sent to its next vector, as error feedback does
@@ -12,15 +12,16 @@ rest of p. So each element of each vector is in exactly one sum, on time or up t
 
 **State.** A late worker receives no sums, because it could not use some without the others. It receives
 the *state* that follows from them, such as a model's parameters. The exchange of a sum also carries
-every s-th chunk of the state, bit by bit, from a worker that is not late to those that are. These are
-the chunks of which late workers have sent lanes in the step before, so they see what has come of them.
-No part of a late worker's state is older than s steps.
+every s-th chunk of the state, bit by bit, to the workers that are late. The others take turns to send
+them, so that no link has much more to carry than in a sum that waits. These are the chunks of which
+late workers have sent lanes in the step before, so they see the effect of these lanes. No part of a late
+worker's state is older than s steps.
 
 The float32 of a sum are rounded as :mod:`innet.host.quantizers.fixed_point` describes. The mean is over
 all workers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,11 @@ import numpy.typing as npt
 from innet.errors import SumOverflow, UsageError
 from innet.host import memory
 from innet.host.agent import Agent
-from innet.host.agreement import Call
+from innet.host.agreement import EXACT, Call
 from innet.host.exchanges import Exchanges
 from innet.host.inquiries import Inquiries
 from innet.host.integers import Flags, Integers, Reduction
-from innet.host.late_workers import LateWorkers, opinion
+from innet.host.late_workers import LateWorkers, report
 from innet.host.limbs import overflow_flags
 from innet.host.maxima import NO_WORDS
 from innet.host.moves import Moves
@@ -41,7 +42,7 @@ from innet.host.portions import Portions
 from innet.host.quantizers import fixed_point
 from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.rounding import nearest
-from innet.host.reducer import EXACT, Reducer
+from innet.host.reducer import Reducer
 from innet.host.sums import checked
 from innet.wire.layout import Flag, Operation
 
@@ -72,14 +73,14 @@ class _Layout:
 class _Given:
     """A vector that a worker gives: its values and its rows, (n, lanes); for float32 its scales.
 
-    `agreed` are those of all workers, and `opinions` the maximum of what they say of each other.
+    `agreed` are those of all workers, and `reports` the maximum of theirs of the step before.
     """
 
     values: Vector
     rows: Vector
     own: Integers
     agreed: Integers
-    opinions: Integers
+    reports: Integers
 
 
 class DeadlineSums:
@@ -134,8 +135,8 @@ class DeadlineSums:
 
         def work(exchanges: Exchanges, reducer: Reducer) -> Vector | None:
             vector = self._agreed(reducer, values)
-            before, root = self.late.ranks, self.late.root
-            self.late.learn(vector.opinions)
+            before, [root, *_] = self.late.ranks, self.late.in_time
+            self.late.learn(vector.reports)
             if before and not self.late.ranks:
                 self._broadcast(exchanges, state, root)
             sum_up = self._in_part if self.late.ranks else self._whole
@@ -154,23 +155,24 @@ class DeadlineSums:
 
         def work(exchanges: Exchanges, reducer: Reducer) -> Vector:
             if self.late.ranks:
-                self._broadcast(exchanges, state, self.late.root)
+                self._broadcast(exchanges, state, self.late.in_time[0])
             self.late.settle()
             return self._whole(exchanges, self._agreed(reducer, values), state)
 
         return self._agent.perform(work, wait=True).result()
 
     def _agreed(self, reducer: Reducer, values: Vector) -> "_Given":
-        """Agree on scales, and on the opinions of the last step. Nobody sums before all are there."""
-        given, workers = self._with_rest(values), self._info.workers
+        """Agree on scales, and on the reports of the last step. Nobody sums before all are there."""
+        given = self._with_rest(values)
         rows = fixed_point.blocks(given, self._info.lanes)
         floats = given.dtype == np.float32
         call = Call(given.size, given.dtype.name, "mean" if floats else "sum", EXACT)
         own = self._quantizer.scales(rows) if floats else NO_WORDS
-        words = np.concatenate([opinion(self._inquiries, workers), own])
-        opinions, agreed = np.split(reducer.agree(call, words), [workers])
+        reported = report(self._inquiries, self._info.workers)
+        words = np.concatenate([reported, own])
+        reports, agreed = np.split(reducer.agree(call, words), [len(reported)])
         self._inquiries = Inquiries(self._deadline)
-        return _Given(given, rows, own, agreed, opinions)
+        return _Given(given, rows, own, agreed, reports)
 
     def _with_rest(self, values: Vector) -> Vector:
         """Return the values and what was not sent of those before, and forget the latter."""
@@ -207,11 +209,21 @@ class DeadlineSums:
         of_state = fixed_point.blocks(state.view(np.int32), lanes)
         carried = self.late.sends(len(of_state), self.step - 1)
         layout = _Layout.of(len(rows), len(range(*carried.indices(len(of_state)))))
+        ways = np.zeros(layout.size, np.uint16)
         given = np.zeros((layout.size, lanes), np.int32)
         given[layout.vector] = contribution
-        if self._info.rank == self.late.root:
-            given[layout.state] = of_state[carried]
-        done = self._exchange(exchanges, given, flags, layout, sends)
+        if late:
+            ways[layout.vector[sends]] = Flag.CARRIED
+            ways[layout.state] = Flag.WANTED
+        else:
+            ways[layout.vector] = Flag.CARRIED | Flag.WANTED
+            givers = self.late.in_time
+            own = slice(givers.index(self._info.rank), None, len(givers))
+            ways[layout.state[own]] = Flag.CARRIED
+            given[layout.state[own]] = of_state[carried][own]
+        own_flags = np.zeros(layout.size, np.uint16)
+        own_flags[layout.vector] = flags
+        done = self._exchange(exchanges, given, own_flags, ways)
         if late:
             fresh = of_state.copy()
             fresh[carried] = done.lanes[layout.state]
@@ -236,26 +248,16 @@ class DeadlineSums:
         return means.reshape(-1)[: vector.values.size]
 
     def _exchange(
-        self, exchanges: Exchanges, given: Integers, flags: Flags, layout: _Layout, sends: slice
+        self, exchanges: Exchanges, given: Integers, flags: Flags, ways: Flags
     ) -> Reduction:
-        """Sum the rows of a layout. Late workers send some of the vector's, and get the state's."""
-        ways = np.zeros(layout.size, np.uint16)
-        if self.is_late:
-            ways[layout.vector[sends]] = Flag.CARRIED
-            ways[layout.state] = Flag.WANTED
-        else:
-            ways[layout.vector] = Flag.CARRIED | Flag.WANTED
-            if self._info.rank == self.late.root:
-                ways[layout.state] = Flag.CARRIED
-        every = range(layout.size)
-        own_flags = np.zeros(layout.size, np.uint16)
-        own_flags[layout.vector] = flags
+        """Sum rows, of which `ways` tell whether this worker sends and wants the lanes."""
+        every = range(len(given))
         sums = memory.empty(given.shape, np.int32)
         with exchanges.inquiring(self._inquiries):
             done = exchanges.sum_portions(
-                given, own_flags, Portions(ways, every, every), sums[:-1], sums[-1:]
+                given, flags, Portions(ways, every, every), sums[:-1], sums[-1:]
             )
-        return Reduction(sums, done.flags, done.counts, done.members)
+        return replace(done, lanes=sums, first=0)
 
     def _check(self, values: Vector, state: Vector) -> None:
         for name, each in (("values", values), ("state", state)):

@@ -113,9 +113,10 @@ class Exchanges:
         def attempt(carrier: Carrier, *, shared: bool) -> Reduction:
             if not shared:
                 return carrier(chunks, flags, operation, inspect=inspect)
-            lacking = shared_exchange.without_result(*chunks.shape)
+            count, workers = len(chunks), self._info.workers
+            lacking = shared_exchange.without_result(count, chunks.shape[1], workers)
             found = carrier(*lacking, Operation.MAX, inspect=inspect)
-            return shared_exchange.result_in(found, len(chunks))
+            return shared_exchange.result_in(found, count, workers)
 
         return self._finish(attempt, len(chunks))
 
@@ -133,7 +134,7 @@ class Exchanges:
         """
         all_needed = self._info.min_workers == self._info.workers
         kind = PortionedSum if all_needed else SumForAll
-        portioned = kind(chunks, flags, portions, rows, last)
+        portioned = kind(chunks, flags, portions, rows, last, self._info.workers)
         return portioned.joined(self._finish(portioned.attempt, len(flags)))
 
     @contextlib.contextmanager
@@ -159,7 +160,7 @@ class Exchanges:
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "torch.Tensor":
         """Return the sum or mean of a tensor over the fallback, on any path. No exchange is counted."""
         self._first_error.check()
-        with self._first_error.noting():
+        with self._first_error:
             return self._fallback.combine(tensor, self._follow_meanwhile, mean=mean)
 
     def attend(self) -> None:
@@ -168,7 +169,7 @@ class Exchanges:
         If that fails, the next exchange raises the error.
         """
         if not self._first_error.error:
-            with contextlib.suppress(AllReduceError), self._first_error.noting():
+            with contextlib.suppress(AllReduceError), self._first_error:
                 self._follow()
 
     def stop(self) -> None:
@@ -202,6 +203,8 @@ class Exchanges:
 
     def _follow(self) -> Term | None:
         """Follow the controller's messages. Return the term in which to sum, if any."""
+        if self._current.goes_on and not self._owes_result:
+            return self._current.term
         while True:
             if (term := self._current.latest(self._number)) is None:
                 return None
@@ -211,13 +214,13 @@ class Exchanges:
                 return None
             if not self._owes_result:
                 return term
-            with self._current.spoilt_if_over():
+            with self._current:
                 self._give_result(term)
 
     def _give_result(self, term: Term) -> None:
         """Give the last result to the workers that have not finished its exchange."""
         if self._last:
-            contribution = shared_exchange.with_result(self._last)
+            contribution = shared_exchange.with_result(self._last, self._info.workers)
             self._paths.combine(term, term.exchange, *contribution, Operation.MAX)
         self._owes_result = False
 
@@ -271,10 +274,10 @@ class Exchanges:
         self._first_error.check()
         self._begun, self._chunks = monotonic(), chunks
         try:
-            with self._first_error.noting():
+            with self._first_error:
                 while True:
                     term = self._await_term()
-                    with self._current.spoilt_if_over():
+                    with self._current:
                         shared = term.shared and term.exchange == self._number
                         carrier = partial(self._paths.combine, term, self._number)
                         result = attempt(carrier, shared=shared)

@@ -2,9 +2,17 @@
  * their exchange. */
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "fastpath.h"
+
+enum { CACHE_LINE = 64 };
+enum { ROWS_AHEAD = 4 };
+enum { FAR_BYTES = 4 << 20 }; /* the results of a vector so large do not stay in the cache */
 
 /* ---- scale ----------------------------------------------------------------------------------- */
 
@@ -33,11 +41,23 @@ static void quantize_row(const float *values, size_t lanes, float scale, int fit
         integers[k] = rounded(values[k], scale);
 }
 
-static void dequantize_row(const int32_t *sums, size_t lanes, float scale, float count,
+/* Returns the number by which a multiplication gives the same bits as a division by the count, or 0. Powers
+ * of two have such a number. A division takes several times as long. */
+static float reciprocal(uint16_t count)
+{
+    return count && !(count & (count - 1)) ? 1 / (float)count : 0;
+}
+
+static void dequantize_row(const int32_t *sums, size_t lanes, float scale, uint16_t count,
                            float *values)
 {
-    for (size_t k = 0; k < lanes; k++)
-        values[k] = (float)sums[k] / count * scale;
+    float divisor = count, factor = reciprocal(count);
+    if (factor)
+        for (size_t k = 0; k < lanes; k++)
+            values[k] = (float)sums[k] * factor * scale;
+    else
+        for (size_t k = 0; k < lanes; k++)
+            values[k] = (float)sums[k] / divisor * scale;
 }
 
 /* Multiplies rows by their scale, and rounds to the nearest integer. Rows that are not `fit` become
@@ -59,6 +79,29 @@ void innet_dequantize(const int32_t *sums, size_t rows, size_t lanes, const floa
     }
 }
 
+/* Copies words to memory that nobody reads soon, past the caches if the processor can. A plain store would
+ * first read what it overwrites. */
+static void store_far(void *to, const void *from, size_t bytes)
+{
+#ifdef __SSE2__
+    if ((uintptr_t)to % sizeof(__m128i) == 0 && bytes % sizeof(__m128i) == 0) {
+        for (size_t at = 0; at < bytes; at += sizeof(__m128i))
+            _mm_stream_si128((void *)((char *)to + at),
+                             _mm_loadu_si128((const void *)((const char *)from + at)));
+        return;
+    }
+#endif
+    memcpy(to, from, bytes);
+}
+
+/* Later reads, also by other threads, see what has been stored. */
+static void finish_far_stores(void)
+{
+#ifdef __SSE2__
+    _mm_sfence();
+#endif
+}
+
 static void store_scaled_row(uint8_t *lanes, const struct scaling *scaling, size_t row)
 {
     size_t count = (size_t)scaling->lanes;
@@ -76,16 +119,20 @@ static void store_scaled_row(uint8_t *lanes, const struct scaling *scaling, size
         put_word(lanes + WORD_BYTES * k, (uint32_t)rounded(values[k], scale));
 }
 
-static void make_result(struct scaling *scaling, size_t row, const uint32_t *sums, uint16_t count)
+static void make_result(struct scaling *scaling, size_t row, const uint32_t *sums, uint16_t count,
+                        bool far)
 {
     size_t lanes = (size_t)scaling->lanes;
+    float made[lanes], *result = scaling->results + (row - (size_t)scaling->first) * lanes;
     if (scaling->kept && !scaling->is_kept[row]) {
         quantize_row(scaling->values + row * lanes, lanes, scaling->up[row], scaling->fit[row],
                      scaling->kept + row * lanes);
         scaling->is_kept[row] = 1;
     }
     dequantize_row((const int32_t *)sums, lanes, scaling->down[row], scaling->mean ? count : 1,
-                   scaling->results + (row - (size_t)scaling->first) * lanes);
+                   far ? made : result);
+    if (far)
+        store_far(result, made, sizeof made);
     scaling->done[row] = 1;
 }
 
@@ -128,14 +175,18 @@ int64_t innet_others(const struct window *window, const struct inbox *inbox)
 static void take_lanes(const struct format *format, struct vectors *vectors, int64_t chunk,
                        const uint8_t *header)
 {
-    size_t lanes = vectors->lanes;
-    uint32_t *sums = vectors->sums + (size_t)(chunk - vectors->sums_first) * lanes;
+    size_t lanes = vectors->lanes, bytes = lanes * WORD_BYTES;
+    bool far = (size_t)vectors->chunks * bytes >= FAR_BYTES;
+    uint32_t row[lanes], *sums = vectors->sums + (size_t)(chunk - vectors->sums_first) * lanes;
+    uint32_t *taken = far ? row : sums;
     if (format->lanes)
-        load_row(header + HEADER_BYTES, sums, lanes);
+        load_row(header + HEADER_BYTES, taken, lanes);
     else
-        memset(sums, 0, lanes * WORD_BYTES);
+        memset(taken, 0, bytes);
+    if (far)
+        store_far(sums, row, bytes);
     if (vectors->scaling)
-        make_result(vectors->scaling, (size_t)chunk, sums, vectors->counts[chunk]);
+        make_result(vectors->scaling, (size_t)chunk, taken, vectors->counts[chunk], far);
 }
 
 static void take_from(struct window *window, const struct format *format, struct vectors *vectors,
@@ -190,6 +241,7 @@ void innet_take(struct window *window, const struct inbox *inbox, struct vectors
         take_from(window, inbox->formats[length], vectors, inbox->buffers[length],
                   inbox->packets[length], now, quiet_until, too_soon, taken);
     }
+    finish_far_stores();
     for (int64_t slot = 0; slot < window->slots && taken->finished; slot++) {
         if (window->state[slot] == STATE_FLYING
             && window->sent_at[slot] + reordering < taken->newest) {
@@ -205,6 +257,20 @@ static int lower(const void *a, const void *b)
 {
     int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
     return (one > other) - (one < other);
+}
+
+/* Fetches the lanes of a chunk into the cache, which are sent soon. */
+static void fetch_lanes(const struct vectors *vectors, int64_t chunk)
+{
+    if (!(vectors->own_flags[chunk] & FLAG_CARRIED))
+        return;
+    size_t bytes = vectors->lanes * WORD_BYTES;
+    const char *row =
+        vectors->scaling
+            ? (const char *)vectors->scaling->values + (size_t)chunk * bytes
+            : (const char *)vectors->own + (size_t)(chunk - vectors->own_first) * bytes;
+    for (size_t at = 0; at < bytes; at += CACHE_LINE)
+        __builtin_prefetch(row + at);
 }
 
 static void store_lanes(uint8_t *lanes, const struct vectors *vectors, int64_t chunk)
@@ -231,9 +297,8 @@ static int64_t hold_back(const struct vectors *vectors, int64_t *due, int64_t co
     return kept;
 }
 
-void innet_transmit(struct window *window, const struct outbox *outbox,
-                    const struct vectors *vectors, int64_t most, int64_t most_full, double now,
-                    struct sent *sent)
+int64_t innet_due(struct window *window, const struct vectors *vectors, int64_t most,
+                  int64_t most_full, struct sent *sent)
 {
     int64_t *due = window->scratch, count = 0, flying = 0, lowest = INT64_MAX;
     for (int64_t slot = 0; slot < window->slots; slot++) {
@@ -253,9 +318,20 @@ void innet_transmit(struct window *window, const struct outbox *outbox,
     if (count > most_full)
         count = hold_back(vectors, due, count, most_full);
     sent->held -= count;
-    for (int64_t i = 0; i < count; i++) {
+    return count;
+}
+
+void innet_transmit(struct window *window, const struct outbox *outbox,
+                    const struct vectors *vectors, int64_t first, int64_t end, int64_t count,
+                    double now, struct sent *sent)
+{
+    const int64_t *due = window->scratch;
+    sent->packets[BARE] = sent->packets[FULL] = 0;
+    for (int64_t i = first; i < end; i++) {
         int64_t chunk = chunk_at(vectors, due[i]), slot = due[i] % window->slots;
         uint16_t flags = vectors->own_flags[chunk];
+        if (i + ROWS_AHEAD < count)
+            fetch_lanes(vectors, chunk_at(vectors, due[i + ROWS_AHEAD]));
         int length = flags & FLAG_CARRIED ? FULL : BARE;
         const struct format *format = outbox->formats[length];
         uint8_t *packets = outbox->packets[length];

@@ -94,6 +94,7 @@ struct network {
     int (*send)(void *, const uint8_t *packets, size_t count, size_t bytes);
     int (*receive)(void *, struct inbox *inbox); /* EAGAIN if nothing is there */
     int64_t (*queued)(void *); /* memory of the packets that wait for this host's link; or NULL */
+    int64_t batch; /* packets to make and send at once, or 0 for all: a few stay in the cache */
 };
 
 /* A network's context if the network is a UDP socket. */
@@ -106,8 +107,13 @@ int64_t innet_others(const struct window *window, const struct inbox *inbox);
 void innet_take(struct window *window, const struct inbox *inbox, struct vectors *vectors,
                 double now, double quiet_until, double too_soon, double reordering,
                 struct taken *taken);
+/* Returns how many chunks are to be sent now, at most `most_full` of them with lanes. They are in the
+ * window's scratch. */
+int64_t innet_due(struct window *window, const struct vectors *vectors, int64_t most,
+                  int64_t most_full, struct sent *sent);
+/* Makes the packets of some of these chunks, from number `first` to `end`. */
 void innet_transmit(struct window *window, const struct outbox *outbox,
-                    const struct vectors *vectors, int64_t most, int64_t most_full, double now,
-                    struct sent *sent);
+                    const struct vectors *vectors, int64_t first, int64_t end, int64_t count,
+                    double now, struct sent *sent);
 
 #endif

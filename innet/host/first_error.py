@@ -1,7 +1,7 @@
 """The error after which a worker has to join its job again."""
 
-import contextlib
-from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
 
 from innet.errors import AllReduceError, LinkFailed
 
@@ -9,7 +9,8 @@ from innet.errors import AllReduceError, LinkFailed
 class FirstError:
     """The error of a worker's first failed exchange, which every later exchange raises again.
 
-    `error` is None while there is none.
+    `error` is None while there is none. A block ``with first_error`` notes the error that ends it, and
+    raises an OSError as LinkFailed.
     """
 
     def __init__(self) -> None:
@@ -31,19 +32,18 @@ class FirstError:
                 f"an all-reduce was broken off ({problem!r}): join the job again"
             )
 
-    @contextlib.contextmanager
-    def noting(self) -> Iterator[None]:
-        """Note the error that ends the block. An OSError is raised as LinkFailed."""
-        try:
-            yield
-        except AllReduceError as failure:
-            self.error = failure
-            raise
-        except OSError as problem:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, problem: BaseException | None, __: TracebackType | None) -> None:
+        if problem is None:
+            return
+        if isinstance(problem, AllReduceError):
+            self.error = problem
+        elif isinstance(problem, OSError):
             self.error = LinkFailed(
                 f"the link to the switch failed ({problem}): join the job again"
             )
             raise self.error from problem
-        except BaseException:
+        else:
             self.error = AllReduceError("an all-reduce was broken off: join the job again")
-            raise

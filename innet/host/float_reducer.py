@@ -5,6 +5,7 @@ takes one exchange, which gathers it (:mod:`innet.host.gathering`).
 """
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from innet.errors import UsageError
 from innet.host.agreement import ALL_REDUCE, Call, Collective
 from innet.host.blocks import Blocks, Mask
 from innet.host.exchanges import Exchanges
-from innet.host.gathering import Gathering, float_sums, small_layout
+from innet.host.gathering import Gathering, float_sums, layout
 from innet.host.integers import Integers
 from innet.host.job import WorkerInfo
 from innet.host.maxima import NO_WORDS, Maxima
@@ -30,6 +31,8 @@ from innet.host.unions import Unions
 
 if TYPE_CHECKING:
     import torch
+
+    from innet.host.tensors import ReduceOp
 
 Keep = Callable[[Any, Any], None]
 """A function that keeps the residual, from the contributed values and whether each has counted."""
@@ -88,9 +91,10 @@ class FloatReducer:
         :mod:`innet.host.quantizers` gives the error bounds. `key` identifies the tensor for error
         feedback. With `in_place`, the result may take the place of the values.
         """
-        call = _call(values.size, spec, collective, mean=mean)
+        small = self._layout(values.size, spec, collective, mean=mean)
+        call = small.call
         given, keep = self._corrected(values, spec, key)
-        if small := self._small(call):
+        if small.fits:
             return portion(self._small_floats(small, given, keep, mean=mean), part)
         if spec.blocks is not None:
             return portion(self._floats_in_blocks(given, call, keep, mean=mean), part)
@@ -109,9 +113,11 @@ class FloatReducer:
         given = self._residuals.added(key, values)
         return given, partial(self._residuals.keep, key, given)
 
-    def _small(self, call: Call) -> Gathering | None:
-        small = small_layout(call, self._info, _FLOAT)
-        return small if call.spec.rounds and small.fits else None
+    def _layout(
+        self, size: int, spec: QuantizerSpec, collective: Collective, *, mean: bool
+    ) -> Gathering:
+        op: ReduceOp = "mean" if mean else "sum"
+        return layout(self._info, size, _FLOAT, op, spec, collective)
 
     def _small_floats(
         self, small: Gathering, given: Floats, keep: Keep | None, *, mean: bool
@@ -140,7 +146,7 @@ class FloatReducer:
         if not packed.size:
             keep_packed(packed, np.empty(0, bool))
             return blocks.spread(packed, chosen)
-        inner = _call(packed.size, spec, call.collective, mean=mean)
+        inner = replace(call, size=packed.size)
         keeper = keep_packed if keep else None
         reduced = self._floats(quantizer, packed, inner, keeper, mean=mean, in_place=True)
         return blocks.spread(reduced, chosen)
@@ -156,8 +162,9 @@ class FloatReducer:
         part: range | None = None,
     ) -> "torch.Tensor":
         """Do the same as :meth:`floats` for a flat float32 tensor; only integers leave its device."""
-        call = _call(len(values), spec, collective, mean=mean)
-        if spec.blocks is not None or self._small(call):
+        small = self._layout(len(values), spec, collective, mean=mean)
+        call = small.call
+        if spec.blocks is not None or small.fits:
             import torch
 
             reduced = self.floats(
@@ -237,7 +244,3 @@ class FloatReducer:
     def agree(self, call: Call, words: Integers = NO_WORDS) -> Integers:
         """Return the maximum of (n,) int32 over the workers; see :meth:`Maxima.agree`."""
         return self._maxima.agree(call, words)
-
-
-def _call(size: int, spec: QuantizerSpec, collective: Collective, *, mean: bool) -> Call:
-    return Call(size, "float32", "mean" if mean else "sum", spec, collective)

@@ -10,6 +10,7 @@ is then at most ``N X 2**-53``, plus float32's rounding of x. Every worker gets 
 the order of the ranks does not change them. A NaN or an infinity concerns its own element only.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -18,11 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.host import agreement
-from innet.host.agreement import Call
+from innet.host.agreement import ALL_REDUCE, EXACT, Call, Collective
 from innet.host.integers import Integers, Reduction
 from innet.host.job import WorkerInfo
+from innet.host.quantizers.spec import QuantizerSpec
+from innet.host.tensors import ReduceOp
 
+_ZERO = np.float64(0)
 _ABSENT = np.iinfo(np.int32).min
+_WORD = np.dtype(np.int32)
 _MOST_CHUNKS = 4  # with more, the packets take longer than the round trip that they save
 
 
@@ -34,18 +39,16 @@ class Gathering:
     info: WorkerInfo
     dtype: np.dtype[Any]
 
-    @property
+    @cached_property
     def fits(self) -> bool:
-        """Return whether the vector is small enough."""
-        return self._size <= _MOST_CHUNKS * self._each
+        """The answer whether the vector is small enough, and its quantizer only rounds."""
+        return self._size <= _MOST_CHUNKS * self._each and self.call.spec.rounds
 
     def contribution(self, values: npt.NDArray[Any]) -> Integers:
         """Return this worker's (chunks, lanes) int32 for a flat vector of `dtype`."""
         chunks = self._empty.copy()
-        count = len(chunks)
-        own = np.zeros(count * self._each, self.dtype)
-        own[: len(values)] = values
-        self._values(chunks)[:, self.info.rank] = own.view(np.int32).reshape(count, -1)
+        own = np.ascontiguousarray(values, self.dtype)
+        chunks.reshape(-1)[self._places[self.info.rank]] = own.view(np.int32)
         return chunks
 
     def gathered(self, result: Reduction) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
@@ -53,13 +56,17 @@ class Gathering:
 
         The mask covers the elements: with a quorum, chunks may be of different workers.
         """
-        lanes = self._values(result.lanes).copy().view(self.dtype)
-        values = lanes.transpose(1, 0, 2).reshape(self.info.workers, -1)[:, : self._size]
-        if (result.counts == self.info.workers).all():
+        values = result.lanes.reshape(-1)[self._places].view(self.dtype)
+        if result.counts.tolist() == self._complete:
             return values, self._all_present
         ranks = np.arange(self.info.workers)[:, None]
         present = np.repeat(result.includes(ranks, self.info.workers), self._each, axis=1)
         return values, present[:, : self._size]
+
+    @cached_property
+    def _complete(self) -> Sequence[int]:
+        """The counts of a result with all workers, for each chunk."""
+        return [self.info.workers] * len(self._empty)
 
     @cached_property
     def _all_present(self) -> npt.NDArray[np.bool_]:
@@ -90,26 +97,42 @@ class Gathering:
         """The number of elements in a chunk."""
         return (self.info.lanes - agreement.WORDS) // (self.info.workers * self._words)
 
-    def _values(self, chunks: Integers) -> Integers:
-        """Return a view of the workers' lanes, (chunks, workers, lanes of one worker)."""
+    @cached_property
+    def _places(self) -> npt.NDArray[np.int64]:
+        """The lanes of each worker's values among those of all chunks, (workers, lanes of one)."""
         width = self._each * self._words
-        used = chunks[:, agreement.WORDS : agreement.WORDS + self.info.workers * width]
-        return used.reshape(len(chunks), self.info.workers, width)
+        chunks, lanes = np.divmod(np.arange(self._size * self._words), max(1, width))
+        first = np.arange(self.info.workers)[:, None] * width + agreement.WORDS
+        places: npt.NDArray[np.int64] = first + chunks * self.info.lanes + lanes
+        return places
 
 
 @lru_cache(maxsize=64)
-def small_layout(call: Call, info: WorkerInfo, dtype: np.dtype[Any]) -> Gathering:
-    """Return the layout of a call. It is kept, because most calls are made again and again."""
-    return Gathering(call, info, dtype)
+def layout(
+    info: WorkerInfo,
+    size: int,
+    dtype: np.dtype[Any] | None = None,
+    op: ReduceOp = "sum",
+    spec: QuantizerSpec = EXACT,
+    collective: Collective = ALL_REDUCE,
+) -> Gathering:
+    """Return the layout of a call, with the call. `dtype` is None where `size` bytes are moved.
+
+    It is kept, because most calls are made again and again.
+    """
+    call = Call(size, "bytes" if dtype is None else dtype.name, op, spec, collective)
+    return Gathering(call, info, _WORD if dtype is None else dtype)
 
 
 def float_sums(
     values: npt.NDArray[np.float32], present: npt.NDArray[np.bool_], *, mean: bool
 ) -> npt.NDArray[np.float32]:
     """Return the sum or mean of the present float32 of each column, rounded once."""
+    given = np.where(present, values, _ZERO)
+    given.sort(axis=0)
     with np.errstate(invalid="ignore", over="ignore"):
-        sums = np.sort(np.where(present, values, np.float64(0)), axis=0).sum(axis=0)
-        sums = sums / present.sum(axis=0) if mean else sums
+        sums = np.add.reduce(given, axis=0)
+        sums = sums / np.add.reduce(present, axis=0) if mean else sums
         rounded: npt.NDArray[np.float32] = sums.astype(np.float32)
     return rounded
 

@@ -8,6 +8,9 @@ The deadline is a number of seconds after the contribution was sent. Without one
 times the shortest round trip that this worker has had. A contribution that comes later than that is not
 late because of the network's delay. Many contributions are late for a moment, since processors are busy.
 So one answer says little, and :mod:`innet.host.late_workers` looks at all of an exchange.
+
+An inquiry is a packet with lanes. While the worker's own link is busy, it would delay the worker's
+chunks, and the worker waits for nobody else. So it asks only when that link has nothing to send.
 """
 
 from collections import Counter
@@ -16,7 +19,7 @@ from dataclasses import dataclass, field
 
 _ROUND_TRIPS = 4
 _SHORTEST = 0.004  # seconds: processors delay packets by about so much
-_SPACING = 1 / 8  # of the time since the exchange began, so that a long exchange has few inquiries
+_SPACING = 1 / 2  # of the time since the exchange began, so that a long exchange has few inquiries
 _FEWEST = 3  # answers that say something about an exchange
 
 
@@ -29,6 +32,8 @@ class Inquiries:
     """The seconds after which a chunk without a result is past its deadline."""
     at: float = float("inf")
     """The time of the next inquiry."""
+    seconds: float = 0.0
+    """The time that the exchanges over the switch have taken so far."""
     answers: int = 0
     lacking: Counter[int] = field(default_factory=Counter)
     _began: float = 0.0
@@ -37,6 +42,14 @@ class Inquiries:
         """Begin an exchange, or go on with it in another term."""
         self.age = self.deadline or max(_SHORTEST, _ROUND_TRIPS * least_round_trip)
         self._began, self.at = now, now + self.age
+
+    def end(self, now: float) -> None:
+        """Note that an exchange is over."""
+        self.seconds += now - self._began
+
+    def postpone(self, now: float) -> None:
+        """Note that it was time for an inquiry, and that this worker's own link was busy."""
+        self.at = now + self.age
 
     def asked(self, now: float) -> None:
         """Note that it was time for an inquiry, whether a chunk was past its deadline or not."""

@@ -13,6 +13,7 @@ Wide = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.uint16]
 Bitmaps = npt.NDArray[np.uint64]
+Bits = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,9 @@ class Reduction:
 
     `lanes` is (n, lanes) int32, or has only the rows from chunk `first` on that this worker wants.
     The other arrays have an item for every chunk, (n,): `flags`, or-ed over the contributions;
-    `counts`, the number of workers in it; `members`, the bitmap of their ranks, which only
-    :meth:`includes` reads: in a job of several switches it says nothing.
+    `counts`, the number of workers in it; `members`, the bitmap of contributors at the switch that made
+    it. `bits`, (workers,), has the bit that stands for each rank there, or no bit of a bitmap if none
+    does. It is None if the ranks are the bits.
 
     A worker keeps the result of its last exchange for workers that have lost it. The arrays of a
     finished exchange are therefore read-only, and nobody outside of the agent gets a view of them.
@@ -33,6 +35,7 @@ class Reduction:
     counts: Counts
     members: Bitmaps
     first: int = 0
+    bits: Bits | None = None
 
     @classmethod
     def empty(cls, chunks: int, lanes: int) -> "Reduction":
@@ -40,7 +43,9 @@ class Reduction:
         return cls.into(memory.empty((chunks, lanes), np.int32), chunks)
 
     @classmethod
-    def into(cls, rows: Integers, chunks: int, first: int = 0) -> "Reduction":
+    def into(
+        cls, rows: Integers, chunks: int, first: int = 0, bits: Bits | None = None
+    ) -> "Reduction":
         """Return arrays for a result to come, with the lanes from chunk `first` on in `rows`."""
         return cls(
             rows,
@@ -48,6 +53,7 @@ class Reduction:
             np.zeros(chunks, np.uint16),
             np.zeros(chunks, np.uint64),
             first,
+            bits,
         )
 
     @property
@@ -59,10 +65,11 @@ class Reduction:
         """Return whether each chunk includes the contribution of a rank, or of a rank of its own.
 
         `ranks` broadcasts against the chunks. If all `workers` of the job are in, so is every rank.
-        Only a job of one switch sums without some, and there every rank has a bit.
         """
-        bits = np.minimum(ranks, MOST_CONTRIBUTORS - 1).astype(np.uint64)
-        found: npt.NDArray[np.bool_] = (self.counts == workers) | (self.members >> bits & 1 == 1)
+        bits = np.asarray(ranks if self.bits is None else self.bits[ranks])
+        within = np.minimum(bits, MOST_CONTRIBUTORS - 1).astype(np.uint64)
+        is_member = (bits < MOST_CONTRIBUTORS) & (self.members >> within & 1 == 1)
+        found: npt.NDArray[np.bool_] = (self.counts == workers) | is_member
         return found
 
     def freeze(self) -> None:

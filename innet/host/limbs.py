@@ -1,9 +1,9 @@
 """Sums of more than 32 bits, which the switch adds in parts.
 
 The switch adds 32-bit integers and saturates. A worker therefore flags a chunk if one of its lanes
-is so large that the sum might overflow were all workers' lanes as large. The result has the flag if
-any contribution had it. A flagged sum is discarded and made again in **limbs**. Every value is cut
-into pieces of so few bits that no sum of them overflows. The pieces of one value travel in the same
+is so large that the sum might overflow if the lanes of all workers were as large. The result has the
+flag if any contribution had it. A flagged sum is discarded and made again in **limbs**. Every value is
+cut into pieces of so few bits that no sum of them overflows. The pieces of one value travel in the same
 packet, so that all of them come from the same workers. Their sums are put together again with
 carries.
 """

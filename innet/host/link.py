@@ -114,6 +114,11 @@ class Link:
             end, (self.dtype, self.bare_dtype), source, told, waker, sealed=sealed
         )
 
+    @property
+    def is_sending(self) -> bool:
+        """Return whether packets wait for this host's link, as far as is known."""
+        return self._packets.is_sending
+
     def wait(self, seconds: float) -> None:
         """Return when a packet is there, when the waker is used, or after `seconds`."""
         self._packets.wait(seconds)

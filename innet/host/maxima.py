@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from innet.host import agreement
+from innet.host import agreement, memory
 from innet.host.agreement import Call
 from innet.host.exchanges import Exchanges
 from innet.host.gathering import Gathering
@@ -34,9 +34,13 @@ class Maxima:
         if self._exchanges.private:
             largest: Integers = self._collect(call, words).max(axis=0)
             return largest
-        chunks = fixed_point.blocks(np.concatenate([call.words, words]), self._info.lanes)
+        lanes, size = self._info.lanes, agreement.WORDS + words.size
+        chunks = memory.empty((-(-size // lanes), lanes), np.int32)
+        flat = chunks.reshape(-1)
+        flat[: agreement.WORDS], flat[agreement.WORDS : size] = call.words, words
+        flat[size:] = 0
         agreed = self._maximum(chunks, call).lanes
-        return agreed.reshape(-1)[agreement.WORDS : agreement.WORDS + words.size]
+        return agreed.reshape(-1)[agreement.WORDS : size]
 
     def gather(
         self, small: Gathering, values: npt.NDArray[Any]

@@ -30,6 +30,11 @@ class MissingWorkers:
         self.answers = np.zeros(term.slots, np.uint64)
         self._contributors = Contributors(term, self._info.workers)
 
+    @property
+    def contributors(self) -> Contributors:
+        """Return the contributors in the present term."""
+        return self._contributors
+
     def begin_exchange(self) -> None:
         """Forget the missing workers of the exchange before."""
         self.answers[:] = 0

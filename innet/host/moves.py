@@ -15,7 +15,7 @@ from innet.errors import WorkersMissing
 from innet.host import memory
 from innet.host.agreement import ALL_GATHER, BARRIER, Call, Collective
 from innet.host.exchanges import Exchanges
-from innet.host.gathering import Gathering, small_layout
+from innet.host.gathering import Gathering, layout
 from innet.host.integers import Integers, Reduction
 from innet.host.job import WorkerInfo
 from innet.host.maxima import Maxima
@@ -24,7 +24,7 @@ from innet.wire.layout import LANE_BYTES
 
 Bytes = npt.NDArray[np.uint8]
 
-_WORD = np.dtype(np.int32)
+_BARRIER = Call(0, "bytes", collective=BARRIER)
 
 
 class Moves:
@@ -45,12 +45,12 @@ class Moves:
 
         They are written `into` an array, (workers * size,), if one is given.
         """
-        call = Call(own.size, "bytes", collective=collective)
+        small = layout(self._info, own.size, collective=collective)
         found = memory.empty((self._info.workers * own.size,), np.uint8) if into is None else into
-        if (small := self._small(call)).fits:
+        if small.fits:
             found.reshape(self._info.workers, -1)[:] = self._gathered(small, own)
         else:
-            self._maxima.agree(call)
+            self._maxima.agree(small.call)
             done = self._move(own, self._info.rank * own.size, found, found.size)
             self._check(self._lacking(done, own.size))
         return found.reshape(self._info.workers, -1)
@@ -60,15 +60,15 @@ class Moves:
 
         On the other ranks they are written `into` an array, (size,), if one is given.
         """
-        call = Call(own.size, "bytes", collective=Collective("broadcast", root))
+        small = layout(self._info, own.size, collective=Collective("broadcast", root))
         is_root = self._info.rank == root
         found = own if is_root else memory.empty((own.size,), np.uint8) if into is None else into
-        if (small := self._small(call)).fits:
+        if small.fits:
             gathered = self._gathered(small, own)[root]
             if not is_root:
                 found[:] = gathered
             return found
-        self._maxima.agree(call)
+        self._maxima.agree(small.call)
         if is_root:
             done = self._move(own, 0, found[:0], own.size)
         else:
@@ -78,10 +78,7 @@ class Moves:
 
     def barrier(self) -> None:
         """Return when all workers have called it: one packet each way."""
-        self._maxima.agree(Call(0, "bytes", collective=BARRIER))
-
-    def _small(self, call: Call) -> Gathering:
-        return small_layout(call, self._info, _WORD)
+        self._maxima.agree(_BARRIER)
 
     def _gathered(self, small: Gathering, own: Bytes) -> Bytes:
         found, present = self._maxima.gather(small, _padded(own, LANE_BYTES).view(np.int32))

@@ -135,7 +135,7 @@ class NodeExchanges(Exchanges):
         result.counts[:] = self._group.workers
         count = len(result.flags)
         try:
-            with self._first_error.noting():
+            with self._first_error:
                 for first in range(0, count, self._table.rows):
                     reduce_piece(range(first, min(first + self._table.rows, count)))
         except BaseException as problem:

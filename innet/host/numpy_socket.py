@@ -208,9 +208,17 @@ class NumpySocket:
             rows = np.concatenate(parts).reshape(-1, size)
         return rows, np.concatenate([np.repeat(congested[which], counts), congested[tails]])
 
+    @property
+    def is_sending(self) -> bool:
+        """Return whether packets wait for this host's link."""
+        return self._queued() > 0
+
     def _has_long_queue(self) -> bool:
-        waiting = struct.unpack("=i", fcntl.ioctl(self._socket, SIOCOUTQ, bytes(4)))
-        return bool(waiting[0] >= LONG_QUEUE_BYTES)
+        return self._queued() >= LONG_QUEUE_BYTES
+
+    def _queued(self) -> int:
+        [waiting] = struct.unpack("=i", fcntl.ioctl(self._socket, SIOCOUTQ, bytes(4)))
+        return int(waiting)
 
     def _send_batch(self, packets: Records, options: list[tuple[int, int, bytes]]) -> None:
         if len(packets) > 1 and self.segmenting:

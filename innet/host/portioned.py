@@ -6,6 +6,7 @@ all workers have what they want. That result is all that a worker keeps for the 
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -45,7 +46,8 @@ class SumOfPortions(ABC):
     """A sum of n chunks, with the lanes of this worker's portions.
 
     `chunks`, (rows, lanes), are those that it sends, and `flags`, (n,), go with all. The lanes that it
-    receives are written to `rows`, and those of the last chunk to `last`, (1, lanes).
+    receives are written to `rows`, and those of the last chunk to `last`, (1, lanes). The job has so many
+    `workers`.
     """
 
     def __init__(
@@ -55,9 +57,10 @@ class SumOfPortions(ABC):
         portions: Portions,
         rows: Integers,
         last: Integers,
+        workers: int,
     ) -> None:
         self._chunks, self._flags, self._portions = chunks, flags, portions
-        self._rows, self._last = rows, last
+        self._rows, self._last, self._workers = rows, last, workers
 
     @abstractmethod
     def attempt(self, carrier: Carrier, *, shared: bool) -> Reduction:
@@ -66,6 +69,11 @@ class SumOfPortions(ABC):
     @abstractmethod
     def joined(self, kept: Reduction) -> Reduction:
         """Return the result of all chunks, given what :meth:`attempt` has returned."""
+
+    def _given(self, carrier: Carrier, count: int) -> Reduction:
+        """Return the result of so many chunks that other workers give to this one."""
+        lacking = shared_exchange.without_result(count, self._last.shape[1], self._workers)
+        return shared_exchange.result_in(carrier(*lacking, Operation.MAX), count, self._workers)
 
 
 class PortionedSum(SumOfPortions):
@@ -99,8 +107,7 @@ class PortionedSum(SumOfPortions):
                 "the other workers have gone on without this one, which lacks a part of a sum: join "
                 "the job again, or let its quorum be all workers"
             )
-        contribution = shared_exchange.without_result(1, self._last.shape[1])
-        return shared_exchange.result_in(carrier(*contribution, Operation.MAX), 1)
+        return self._given(carrier, 1)
 
     def joined(self, kept: Reduction) -> Reduction:
         """Return the result of all chunks, given that of the last."""
@@ -114,6 +121,7 @@ class PortionedSum(SumOfPortions):
             np.concatenate([others.counts, kept.counts]),
             np.concatenate([others.members, kept.members]),
             self._portions.received.start,
+            kept.bits,
         )
 
     @property
@@ -140,16 +148,15 @@ class SumForAll(SumOfPortions):
 
     def attempt(self, carrier: Carrier, *, shared: bool) -> Reduction:
         """Sum, and return the result of all chunks."""
-        count, lanes = len(self._flags), self._last.shape[1]
+        count = len(self._flags)
         if not shared:
             every = self._portions.wanting_all()
             return carrier(self._chunks, self._flags, Operation.SUM, every)
-        found = carrier(*shared_exchange.without_result(count, lanes), Operation.MAX)
-        return shared_exchange.result_in(found, count)
+        return self._given(carrier, count)
 
     def joined(self, kept: Reduction) -> Reduction:
         """Return the result with this worker's lanes only."""
         first, rows = self._portions.received.start, self._rows
         rows[:] = kept.lanes[first : first + len(rows)]
         self._last[:] = kept.lanes[-1:]
-        return Reduction(rows, kept.flags, kept.counts, kept.members, first)
+        return replace(kept, lanes=rows, first=first)

@@ -5,7 +5,7 @@ adds nothing, and a result may come without them. So a reduce-scatter's lanes co
 only, and an all-gather's go up from their owner only.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -66,7 +66,7 @@ class Portions:
             into[:] = rows
             rows = into
         first = self.received.start
-        return Reduction(rows, result.flags, result.counts, result.members, first)
+        return replace(result, lanes=rows, first=first)
 
     def order(self, workers: int) -> Integers:
         """Return the order in which the chunks go, the same on all workers; see :func:`interleaved`."""

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from innet.errors import UnsupportedTensor
 from innet.host import memory
-from innet.host.agreement import ALL_REDUCE, Call, Collective
+from innet.host.agreement import ALL_REDUCE, EXACT, Call, Collective
 from innet.host.blocks import Blocks
 from innet.host.float_reducer import FloatReducer
-from innet.host.gathering import integer_sums, small_layout
+from innet.host.gathering import integer_sums, layout
 from innet.host.integers import Integers
 from innet.host.limbs import THIRDS, overflow_flags
 from innet.host.portions import chunks_of, cut, portion
@@ -24,9 +24,7 @@ from innet.host.quantizers import fixed_point
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.sparse import Rows
 from innet.host.sums import checked
-from innet.host.tensors import MOST_ELEMENTS, ReduceOp, is_sparse
-
-EXACT = QuantizerSpec()
+from innet.host.tensors import MOST_ELEMENTS, ReduceOp, dtype_name, is_sparse
 
 
 class Reducer(FloatReducer):
@@ -40,7 +38,7 @@ class Reducer(FloatReducer):
     def choose_for(self, tensor: Any, text: str | None, key: Hashable) -> QuantizerSpec:
         """Return the quantizer of a float32 tensor, or for integers what leaves them exact."""
         sparse = is_sparse(tensor)
-        if str(tensor.dtype).endswith("float32"):
+        if dtype_name(tensor.dtype) == "float32":
             return self.choose(text, key, sparse=sparse)
         return EXACT if sparse else self.choose_exact(text)
 
@@ -56,8 +54,8 @@ class Reducer(FloatReducer):
         Raises SumOverflow, whichever part overflows. So all workers receive all sums of int64. Of
         `spec`, only the blocks count.
         """
-        call = Call(values.size, values.dtype.name, spec=spec, collective=collective)
-        small = small_layout(call, self._info, values.dtype)
+        small = layout(self._info, values.size, values.dtype, spec=spec, collective=collective)
+        call = small.call
         if small.fits:
             gathered = integer_sums(*self._maxima.gather(small, values))
             return portion(checked(gathered, values.dtype).astype(values.dtype), part)

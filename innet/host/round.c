@@ -17,30 +17,42 @@ static int64_t room(const struct network *network, const struct io_round *io)
     return queued < io->most_queued ? io->most_queued - queued : 0;
 }
 
+/* Sends some packets that have been made. */
+static int send_made(const struct network *network, const struct outbox *outbox,
+                     const struct sent *sent, struct io_round *io)
+{
+    int number = 0;
+    io->sent += sent->packets[FULL] + sent->packets[BARE];
+    io->bare_sent += sent->packets[BARE];
+    for (int length = LENGTHS; length-- && !number;)
+        if (sent->packets[length])
+            number = network->send(network->context, outbox->packets[length],
+                                   (size_t)sent->packets[length], outbox->formats[length]->bytes);
+    return number;
+}
+
 /* Sends what is due, and lets *held tell whether the host's own link is too busy for some of it. */
 static int send_due(const struct network *network, struct worker *worker, struct io_round *io,
                     int *held)
 {
     struct sent sent;
-    const struct outbox *outbox = worker->outbox;
     double now = io->now = network->now(network->context);
-    innet_transmit(worker->window, outbox, worker->vectors, io->most, room(network, io), now,
-                   &sent);
+    int64_t due = innet_due(worker->window, worker->vectors, io->most, room(network, io), &sent);
+    int64_t batch = network->batch ? network->batch : due;
+    int number = 0;
     io->limited |= sent.waiting > 0;
     *held = sent.held > 0;
-    if (!sent.packets[FULL] && !sent.packets[BARE])
+    if (!due)
         return 0;
-    io->sent += sent.packets[FULL] + sent.packets[BARE];
-    io->bare_sent += sent.packets[BARE];
-    io->repetitions += sent.repetitions;
     io->sent_at = now;
     if (isinf(io->owed_since))
         io->owed_since = now;
-    int number = 0;
-    for (int length = LENGTHS; length-- && !number;)
-        if (sent.packets[length])
-            number = network->send(network->context, outbox->packets[length],
-                                   (size_t)sent.packets[length], outbox->formats[length]->bytes);
+    for (int64_t first = 0; first < due && !number; first += batch) {
+        innet_transmit(worker->window, worker->outbox, worker->vectors, first,
+                       first + batch < due ? first + batch : due, due, now, &sent);
+        number = send_made(network, worker->outbox, &sent, io);
+    }
+    io->repetitions += sent.repetitions;
     return number;
 }
 
@@ -76,7 +88,7 @@ static int receive(const struct network *network, struct worker *worker, struct 
 static int take(struct worker *worker, struct io_round *io)
 {
     if (innet_others(worker->window, worker->inbox)) {
-        io->others = 1;
+        io->unread = 1;
         return 0;
     }
     struct taken taken = {.oldest = INFINITY, .newest = io->newest, .positions = worker->finished};
@@ -91,7 +103,7 @@ static int take(struct worker *worker, struct io_round *io)
     }
     if (taken.oldest <= io->now) {
         double round_trip = io->now - taken.oldest;
-        io->round_trips[io->samples++] = round_trip;
+        io->times[io->samples++] = round_trip;
         /* As queues fill, longer round trips become normal. */
         io->reordering = fmax(io->reordering, round_trip);
     }
@@ -105,9 +117,22 @@ static int take(struct worker *worker, struct io_round *io)
     return !io->first && io->finished < io->remaining && !round_over;
 }
 
+/* Does the same as Window.start. */
+static void begin(struct window *window, const struct vectors *vectors)
+{
+    for (int64_t slot = 0; slot < window->slots; slot++) {
+        window->chunk[slot] = slot;
+        window->state[slot] = slot < vectors->chunks ? STATE_DUE : STATE_DONE;
+        window->attempts[slot] = 0;
+        window->suspect[slot] = 0;
+    }
+}
+
 void innet_io_round(const struct network *network, struct worker *worker, struct io_round *io)
 {
     int held = 0;
+    if (io->begins)
+        begin(worker->window, worker->vectors);
     for (int64_t batch = 0; batch < io->batches && batch < BATCHES; batch++)
         if ((io->error = send_due(network, worker, io, &held))
             || !receive(network, worker, io, held) || !take(worker, io))

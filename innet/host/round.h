@@ -17,14 +17,15 @@ struct io_round {
     int64_t most_queued; /* most packets that wait for the link while chunks with lanes are sent */
     /* Input and output. The switch has owed an answer since `owed_since`, or owes none (infinity). */
     double newest, owed_since;
+    int64_t begins; /* input: whether it is the first round of an exchange */
     /* Output. */
     int64_t sent, bare_sent, repetitions, limited;
     int64_t received, bare_received, corrupted, finished, first, lost, marked;
-    int64_t others;            /* whether the caller still has to process the inbox */
+    int64_t unread;            /* whether the caller still has to process the inbox */
     double sent_at, result_at; /* of the last packet, of the last result */
     double now;
     int64_t samples;
-    double round_trips[BATCHES];
+    double times[BATCHES]; /* measured round trips */
     int64_t error;
 };
 

@@ -78,7 +78,7 @@ class Network(ctypes.Structure):
 
     _fields_ = [
         ("context", POINTER), ("now", POINTER), ("pause", POINTER), ("wait", POINTER),
-        ("send", POINTER), ("receive", POINTER), ("queued", POINTER),
+        ("send", POINTER), ("receive", POINTER), ("queued", POINTER), ("batch", NUMBER),
     ]  # fmt: skip
 
 
@@ -98,10 +98,10 @@ class IoRound(ctypes.Structure):
         ("most", NUMBER), ("batches", NUMBER), ("until", REAL), ("pause", REAL),
         ("round_trip_began", REAL), ("steady", NUMBER), ("too_soon", REAL), ("reordering", REAL),
         ("quiet_until", REAL), ("remaining", NUMBER), ("most_queued", NUMBER),
-        ("newest", REAL), ("owed_since", REAL),
+        ("newest", REAL), ("owed_since", REAL), ("begins", NUMBER),
         ("sent", NUMBER), ("bare_sent", NUMBER), ("repetitions", NUMBER), ("limited", NUMBER),
         ("received", NUMBER), ("bare_received", NUMBER), ("corrupted", NUMBER),
         ("finished", NUMBER), ("first", NUMBER), ("lost", NUMBER),
-        ("marked", NUMBER), ("others", NUMBER), ("sent_at", REAL), ("result_at", REAL),
-        ("now", REAL), ("samples", NUMBER), ("round_trips", REAL * BATCHES), ("error", NUMBER),
+        ("marked", NUMBER), ("unread", NUMBER), ("sent_at", REAL), ("result_at", REAL),
+        ("now", REAL), ("samples", NUMBER), ("times", REAL * BATCHES), ("error", NUMBER),
     ]  # fmt: skip

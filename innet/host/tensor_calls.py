@@ -1,6 +1,6 @@
 """All-reduces of tensors of any kind: what a caller asked for, and which exchanges carry it out."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TensorCall:
-    """A submitted all-reduce of a tensor. Wait for `written` before reading the tensor."""
+    """A submitted all-reduce of a tensor. Wait for `written` before reading the tensor.
+
+    `finish` turns the reduced tensor into the result of the `future`.
+    """
 
     future: "Future[Any]"
     tensor: Any
@@ -38,6 +41,7 @@ class TensorCall:
     in_place: bool
     collective: Collective
     part: range | None
+    finish: Callable[[Any], Any] | None
 
     def reduced(self, exchanges: Exchanges, reducer: Reducer) -> Any:
         """Return the result of the all-reduce, of the same kind and on the same device as the tensor."""
@@ -53,6 +57,9 @@ class TensorCall:
 
         if is_sparse(self.tensor):
             return self._reduce_sparse(self.tensor.detach(), reducer)
+        if self.tensor.device.type == "cpu":  # numpy's operations take less time than PyTorch's
+            values = self.tensor.detach().numpy().ravel()
+            return torch.from_numpy(self._reduce_flat(values, reducer).reshape(shape))
         flat = self.tensor.detach().reshape(-1)
         if quantized_on_device(flat, self.op):
             mean = self.op == "mean"

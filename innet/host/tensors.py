@@ -1,6 +1,7 @@
 """The kinds of tensors, and how each is summed."""
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -29,7 +30,7 @@ def summed_by_switch(tensor: Any, op: ReduceOp, *, fallback: bool) -> bool:
     if not isinstance(tensor, np.ndarray) and not hasattr(tensor, "detach"):
         kind = type(tensor).__name__
         raise UnsupportedTensor(f"innet sums torch tensors and numpy arrays, not {kind}")
-    dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = dtype_name(tensor.dtype)
     layout = str(getattr(tensor, "layout", _DENSE))
     if (size := extent(tensor)) > MOST_ELEMENTS:
         unit = "rows" if layout == _SPARSE else "elements"
@@ -50,6 +51,12 @@ def summed_by_switch(tensor: Any, op: ReduceOp, *, fallback: bool) -> bool:
     return _check_fallback(dtype, layout, fallback=fallback)
 
 
+@lru_cache(maxsize=64)
+def dtype_name(dtype: Any) -> str:
+    """Return the name of a dtype of torch or numpy, such as ``float32``. It takes numpy long."""
+    return str(dtype).removeprefix("torch.")
+
+
 def is_sparse(tensor: Any) -> bool:
     """Return whether a tensor is sparse, in PyTorch's layout of coordinates (COO)."""
     return str(getattr(tensor, "layout", _DENSE)) == _SPARSE
@@ -68,7 +75,7 @@ def quantized_on_device(tensor: Any, op: ReduceOp) -> bool:
 
     Only sums and means of float32 do. An extreme of float32 is exact and needs no quantizer.
     """
-    on_gpu = tensor.device.type == "cuda" and str(tensor.dtype) == "torch.float32"
+    on_gpu = tensor.device.type == "cuda" and dtype_name(tensor.dtype) == "float32"
     return on_gpu and op in ("sum", "mean")
 
 

@@ -16,6 +16,9 @@ class RetransmissionTimer:
 
     `shortest` and `longest` bound the timeout. `granularity` is the smallest time that the clock
     and the wait for packets can resolve. `timeout` is used as it is before the first sample.
+
+    `least` is the shortest round trip, or 0 before the first. `queueing` is the usual round trip minus
+    the shortest: the time that packets spend in queues.
     """
 
     shortest: float = 0.005
@@ -23,29 +26,21 @@ class RetransmissionTimer:
     granularity: float = 0.001
     timeout: float = 0.1
     smoothed: float | None = None
+    least: float = 0.0
+    queueing: float = 0.0
     _deviation: float = 0.0
-    _least: float = float("inf")
-
-    @property
-    def least(self) -> float:
-        """Return the shortest round trip, or 0 before the first."""
-        return self._least if self.smoothed is not None else 0.0
-
-    @property
-    def queueing(self) -> float:
-        """Return the usual round trip minus the shortest: the time that packets spend in queues."""
-        return self.smoothed - self._least if self.smoothed is not None else 0.0
 
     def sample(self, round_trip: float) -> None:
         """Learn from the round trip of a packet that was sent only once (Karn's rule)."""
-        self._least = min(self._least, round_trip)
         if self.smoothed is None:
-            self.smoothed = round_trip
+            self.smoothed = self.least = round_trip
             self._deviation = round_trip / 2
         else:
             error = round_trip - self.smoothed
             self._deviation += _DEVIATION_GAIN * (abs(error) - self._deviation)
             self.smoothed += _GAIN * error
+            self.least = min(self.least, round_trip)
+        self.queueing = self.smoothed - self.least
         wanted = self.smoothed + max(self.granularity, 4 * self._deviation)
         self.timeout = min(max(wanted, self.shortest), self.longest)
 

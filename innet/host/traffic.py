@@ -1,8 +1,12 @@
 """The counts of what a worker has sent and received."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from innet.rpc import innet_pb2 as pb
+
+if TYPE_CHECKING:
+    from innet.host.rounds import RoundOutcome
 
 
 @dataclass
@@ -29,10 +33,12 @@ class Traffic:
         self.bytes_sent += self._bytes(packets, bare)
         self.retransmissions += retransmissions
 
-    def count_received(self, packets: int, bare: int) -> None:
-        """Count received packets, of which so many are without lanes."""
-        self.packets_received += packets
-        self.bytes_received += self._bytes(packets, bare)
+    def count_round(self, round_: "RoundOutcome") -> None:
+        """Count the packets of an I/O round."""
+        if round_.sent:
+            self.count_sent(round_.sent, round_.bare_sent, round_.repetitions)
+        self.packets_received += round_.received
+        self.bytes_received += self._bytes(round_.received, round_.bare_received)
 
     def fill(self, progress: pb.Progress) -> None:
         """Fill in these counts, as heartbeats report them to the controller."""

@@ -19,6 +19,7 @@ from innet.host.numpy_rounds import NumpyRounds
 from innet.host.packets import Packets
 from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling, integers_of
+from innet.host.queries import Queries
 from innet.host.rounds import IoRounds, RoundLimits, RoundOutcome
 from innet.host.stall import MembershipView, StallDetector
 from innet.host.timer import ProbeTimer, RetransmissionTimer
@@ -80,10 +81,12 @@ class SwitchTransport:
             self._blank(term, self._info.lanes, self._link.encapsulation),
             self._blank(term, 0, self._link.bare_encapsulation),
         )
+        self._operation: Operation | None = None  # of these packets
         self._numpy = NumpyRounds(
             self._link, self._info, term, self._window, self._outgoing, self._missing.answers,
             self._clock,
         )  # fmt: skip
+        self._queries = Queries(self._link, self._info, term, self._window, self._missing)
         identity = self._info.job, term.number, term.first_slot
         library = fastpath.compiled()
         self._compiled = library and CompiledRounds(
@@ -137,11 +140,14 @@ class SwitchTransport:
         flags = np.asarray(flags, np.uint16) | portions.flags
         if into is None:
             into = memory.empty((len(portions.received), chunks.shape[1]), np.int32)
-        result = Reduction.into(into, len(flags), portions.received.start)
+        bits = self._missing.contributors.bits
+        result = Reduction.into(into, len(flags), portions.received.start, bits)
         result.counts[:] = self._info.workers
-        self._window.start(len(flags))
         self._numpy.start(own, flags, result, portions.sent.start, order)
-        if self._compiled:
+        if not self._compiled:
+            self._window.start(len(flags))
+        else:
+            self._window.begin(len(flags))
             sent = own.native if isinstance(own, Scaling) else own
             self._compiled.start(sent, flags, result, portions.sent.start, order)
         try:
@@ -151,16 +157,20 @@ class SwitchTransport:
                 scaling.forget()
             raise
         finally:
-            for each in (self._numpy, self._rounds):
-                each.stop()
+            self._numpy.stop()
+            if self._compiled:
+                self._compiled.stop()
             self._silence.end_exchange(self._clock())
         self._silence.succeed()
         return result
 
     def _run(self, operation: Operation, inspect: Callable[[], None]) -> None:
         window, now = self._window, self._clock()
-        for packets in (self._outgoing.full, self._outgoing.bare):
-            set_field(packets, "operation", operation)
+        if operation != self._operation:
+            for packets in (self._outgoing.full, self._outgoing.bare):
+                set_field(packets, "operation", operation)
+            self._queries.begin(operation)
+            self._operation = operation
         self._stall.begin_exchange(now)
         self._probes.restart(now)
         if self.inquiries:
@@ -170,6 +180,8 @@ class SwitchTransport:
                 inspect()
             if window.remaining:
                 self._continue(self._clock())
+        if self.inquiries:
+            self.inquiries.end(self._clock())
 
     def progressed(self) -> None:
         """Forgive the switch's silence, because the job goes on by another path."""
@@ -192,26 +204,28 @@ class SwitchTransport:
 
     @property
     def _deadline(self) -> float:
-        reminder = self._window.next_reminder(self._timer.timeout, _SLOWEST_REMINDER)
-        inquiry = self.inquiries.at if self.inquiries else float("inf")
-        return min(self._probes.deadline, reminder, self._stall.report_at, inquiry)
+        deadline = min(self._probes.deadline, self._stall.report_at)
+        if self._window.any_had:
+            reminder = self._window.next_reminder(self._timer.timeout, _SLOWEST_REMINDER)
+            deadline = min(deadline, reminder)
+        return min(deadline, self.inquiries.at) if self.inquiries else deadline
 
     def _run_round(self) -> bool:
         """Run an I/O round. Return whether it has brought the first chunk's result."""
         usual = self._timer.smoothed or self._timer.timeout
         seconds = min(_GATHERING * self._timer.queueing, _MOST_GATHERING)
-        deadline = self._deadline
+        deadline, most = self._deadline, self._congestion.size
         self._stall.expect(deadline)
         limits = RoundLimits(
-            most=self._congestion.size,
-            until=deadline,
-            pause=seconds if seconds >= _LEAST_GATHERING else 0.0,
-            round_trip_began=self._congestion.round_trip_began,
-            too_soon=_TOO_SOON * usual,
-            reordering=_REORDERING * usual,
-            owed_since=self._silence.owed_since,
-            steady=self._congestion.steady,
-            most_queued=max(_LEAST_QUEUED, int(self._congestion.size * _QUEUED / usual)),
+            most,
+            deadline,
+            seconds if seconds >= _LEAST_GATHERING else 0.0,
+            self._congestion.round_trip_began,
+            _TOO_SOON * usual,
+            _REORDERING * usual,
+            self._silence.owed_since,
+            self._congestion.steady,
+            max(_LEAST_QUEUED, int(most * _QUEUED / usual)),
         )
         outcome = self._rounds.run(limits)
         self._silence.owed_since = outcome.owed_since
@@ -237,8 +251,7 @@ class SwitchTransport:
             self._congestion.limits()
         if outcome.sent:
             self._probes.sent(outcome.sent_at)
-            self.traffic.count_sent(outcome.sent, outcome.bare_sent, outcome.repetitions)
-        self.traffic.count_received(outcome.received, outcome.bare_received)
+        self.traffic.count_round(outcome)
         self.traffic.corrupted = self._link.corrupted
 
     def _note_results(self, outcome: RoundOutcome) -> None:
@@ -279,6 +292,9 @@ class SwitchTransport:
 
     def _inquire(self, inquiries: Inquiries, now: float) -> None:
         """Ask the switch for the missing contributions of a chunk that is past its deadline."""
+        if self._link.is_sending:
+            inquiries.postpone(now)
+            return
         slots, chunks = self._window.overdue(inquiries.age, now)
         if slots.size:
             bare = self._numpy.send(slots, chunks)
@@ -299,6 +315,8 @@ class SwitchTransport:
         if positions.size:
             arrived = batch["workers"][positions]
             self._stall.note_answers(slots, arrived, now)
+            asked = self._queries.send(slots, arrived, now)
+            self.traffic.count_sent(asked, asked, 0)
             if self.inquiries:
                 self.inquiries.take(self._missing.of(slots, arrived))
 

@@ -1,7 +1,6 @@
 """The limits of a worker's waits: for the other workers, for the controller, for a new term."""
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from innet.errors import AgentClosed, JobEnded, SwitchUnreachable, WorkersMissing
@@ -9,10 +8,6 @@ from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
 from innet.host.stragglers import StragglerLog, named
 
 _ADVICE = ": are they stuck, or do they call all-reduce less often?"
-
-
-def _nothing() -> None:
-    pass
 
 
 class WaitLimits:
@@ -23,12 +18,12 @@ class WaitLimits:
     ) -> None:
         self._info, self._controller, self._timeouts = info, controller, timeouts
         self._stragglers = StragglerLog(info)
-        self._stopped = threading.Event()
-        self._further: Callable[[], None] = _nothing
+        self._stopped = False
+        self._further: Callable[[], None] | None = None
 
     def stop(self) -> None:
         """End all waits. Safe from any thread."""
-        self._stopped.set()
+        self._stopped = True
 
     @contextlib.contextmanager
     def watching(self, check: Callable[[], None]) -> Iterator[None]:
@@ -37,7 +32,7 @@ class WaitLimits:
         try:
             yield
         finally:
-            self._further = _nothing
+            self._further = None
 
     def note(self, seconds: float, ranks: Iterable[int]) -> None:
         """Note how long the worker has waited, and for which ranks as far as known."""
@@ -49,11 +44,12 @@ class WaitLimits:
 
     def check_membership(self) -> None:
         """Raise AgentClosed or JobEnded."""
-        if self._stopped.is_set():
+        if self._stopped:
             raise AgentClosed("the agent was closed before the all-reduce was done")
         if self._controller.ended:
             raise JobEnded(self._controller.ended)
-        self._further()
+        if self._further:
+            self._further()
 
     def check_departures(self, needed: int | None = None) -> None:
         """Raise WorkersMissing if too few workers are left, or fewer than `needed`."""

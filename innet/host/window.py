@@ -45,7 +45,8 @@ class Window:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.sequence = np.ones(slots, np.int64)
-        self._chunk: Indices = np.arange(slots)  # the slot's first chunk that is not finished
+        self._positions: Indices = np.arange(slots)
+        self._chunk: Indices = self._positions.copy()  # the slot's first chunk that is not finished
         self._state = np.full(slots, _DONE, np.int8)
         self._attempts: Indices = np.zeros(slots, np.int64)
         self._suspect = np.zeros(slots, bool)  # counted as lost
@@ -59,11 +60,16 @@ class Window:
 
     def start(self, chunks: int) -> None:
         """Begin an exchange of `chunks` chunks."""
+        self.begin(chunks)
+        np.copyto(self._chunk, self._positions)
+        self._state.fill(_DONE)
+        self._state[:chunks] = _DUE
+        self._attempts.fill(0)
+        self._suspect.fill(False)
+
+    def begin(self, chunks: int) -> None:
+        """Begin an exchange whose arrays C sets."""
         self.remaining = self.chunks = chunks
-        self._chunk[:] = np.arange(self.slots)
-        self._state[:] = np.where(self._chunk < chunks, _DUE, _DONE)
-        self._attempts[:] = 0
-        self._suspect[:] = False
         self.any_had = False
 
     @property
@@ -208,6 +214,11 @@ class Window:
         slot = int(self._chunk.argmin())
         return int(self._chunk[slot]), slot, int(self.sequence[slot])
 
+    def sent_at(self, slots: Indices) -> Times:
+        """Return when the chunks of some slots were last sent."""
+        times: Times = self._sent_at[slots]
+        return times
+
     @property
     def has_due(self) -> bool:
         """Return whether a chunk is due."""
@@ -220,7 +231,8 @@ class Window:
     @property
     def exhausted(self) -> bool:
         """Return whether the next exchange might wrap sequence numbers: a new term is needed."""
-        return bool(self.sequence.max(initial=0) > _LAST_SEQUENCE - _MOST_CHUNKS)
+        # Every exchange begins with the first slot, so no other one has used more numbers.
+        return self.slots > 0 and int(self.sequence[0]) > _LAST_SEQUENCE - _MOST_CHUNKS
 
     def _send(self, slots: Indices, now: float) -> tuple[Indices, Indices]:
         self._state[slots] = np.where(self._state[slots] == _HAD, _HAD, _FLYING)

@@ -26,7 +26,7 @@ class Owner:
 
     def check(self, what: str, error: type[InnetError]) -> None:
         """Raise an error of this class in a forked child. `what` names the object in the message."""
-        if not self.here:
+        if os.getpid() != self._pid:
             raise error(
                 f"{what} belongs to process {self._pid}, which has forked this one: "
                 "use it there, or join from here"

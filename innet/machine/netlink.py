@@ -1,4 +1,4 @@
-"""What depends on a network interface, as the kernel reports it. Nothing here needs privileges.
+"""The users of a network interface, as the kernel reports them. Nothing here needs privileges.
 
 The requests go to the network namespace of the process. The files in `/sys` may show another one.
 """

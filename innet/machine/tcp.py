@@ -12,7 +12,9 @@ import socket
 import stat
 import struct
 import threading
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import unquote
 
 PROBE_EVERY = 1
@@ -24,6 +26,7 @@ _LAST_DATA_RECEIVED, _LAST_ACK_RECEIVED = 8 + 11, 8 + 12
 _ESTABLISHED = 1
 _OWN_SOCKETS = Path("/proc/self/fd")
 Endpoint = tuple[str, int]
+_NONE: Mapping[int, Endpoint] = MappingProxyType({})
 
 
 class TcpConnection:
@@ -74,7 +77,7 @@ def break_when_silent(address: str, seconds: float) -> None:
     with contextlib.suppress(OSError, ValueError):
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
         ends = {_normal(each[-1]) for each in found}
-        for sock in filter(None, map(_duplicate, dict(_open_sockets()))):
+        for sock in filter(None, map(_duplicate, dict(_sockets_among(_open_files())))):
             with sock:
                 if _peer(sock) in ends:
                     _probe(sock)
@@ -98,13 +101,15 @@ class _Sockets:
     """An index of this process's connected TCP sockets, by their other ends.
 
     A look at all open files takes milliseconds if there are thousands. So it is repeated only when an
-    endpoint is not in the index. It asks a socket for its other end only once, and knows the socket by
-    its inode from then on. A file descriptor may have been closed and used again since the last look, so
-    what the index returns is checked.
+    endpoint is not in the index, nor among the file descriptors that have come since the last look. It
+    asks a socket for its other end only once, and knows the socket by its inode from then on. A file
+    descriptor may have been closed and used again since the last look, so what the index returns is
+    checked.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._looked: set[int] = set()  # the file descriptors of the looks so far
         self._ends: dict[int, Endpoint] = {}  # by inode
         self._descriptors: dict[Endpoint, int] = {}
 
@@ -113,7 +118,12 @@ class _Sockets:
         with self._lock:
             if found := self._known(endpoint):
                 return found
-            self._look()
+            numbers = _open_files()
+            self._look_at(numbers - self._looked)
+            if found := self._known(endpoint):
+                self._looked |= numbers
+                return found
+            self._look(numbers)
             return self._known(endpoint)
 
     def _known(self, endpoint: Endpoint) -> socket.socket | None:
@@ -124,9 +134,14 @@ class _Sockets:
             return None
         return sock
 
-    def _look(self) -> None:
+    def _look(self, numbers: set[int]) -> None:
         before, self._ends, self._descriptors = self._ends, {}, {}
-        for number, inode in _open_sockets():
+        self._looked = numbers
+        self._look_at(numbers, before)
+
+    def _look_at(self, numbers: Iterable[int], before: Mapping[int, Endpoint] = _NONE) -> None:
+        """Take these file descriptors into the index. `before` has the ends of sockets that are known."""
+        for number, inode in _sockets_among(numbers):
             if end := before.get(inode) or _end_of(number):
                 self._ends[inode], self._descriptors[end] = end, number
 
@@ -134,15 +149,21 @@ class _Sockets:
 _sockets = _Sockets()
 
 
-def _open_sockets() -> list[tuple[int, int]]:
-    """Return the file descriptors and inodes of this process's sockets, of any kind."""
-    found = []
+def _open_files() -> set[int]:
+    """Return this process's file descriptors."""
     with contextlib.suppress(FileNotFoundError):  # a platform without /proc
-        for number in map(int, os.listdir(_OWN_SOCKETS)):  # noqa: PTH208 - thousands of paths are slow
-            with contextlib.suppress(OSError):  # closed at this moment
-                status = os.fstat(number)
-                if stat.S_ISSOCK(status.st_mode):
-                    found.append((number, status.st_ino))
+        return {*map(int, os.listdir(_OWN_SOCKETS))}  # noqa: PTH208 - thousands of paths are slow
+    return set()
+
+
+def _sockets_among(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the file descriptors and inodes of the sockets among these, of any kind."""
+    found = []
+    for number in numbers:
+        with contextlib.suppress(OSError):  # closed at this moment
+            status = os.fstat(number)
+            if stat.S_ISSOCK(status.st_mode):
+                found.append((number, status.st_ino))
     return found
 
 

@@ -51,8 +51,8 @@ SpineCount = Annotated[
 Oversubscription = Annotated[
     float,
     typer.Option(
-        help="The rate of all links below a switch over that of its links upwards; 0: a link upwards "
-        "is like a worker's."
+        help="The rate of all links below a switch, divided by that of its links upwards; 0: a link "
+        "upwards is like a worker's."
     ),
 ]
 Background = Annotated[
@@ -205,7 +205,8 @@ def simulate_slots(
 ) -> None:
     """Simulate the sum of a vector through a tree of switches, or a whole collective.
 
-    Without --collective it is one exchange. A collective of floats takes one more before it.
+    Without --collective, it simulates one exchange. For a collective of floats, it also simulates the
+    exchange in which the workers agree on scales.
     """
     from innet.model.scenario import Scenario, SimulatedLink, switch_tree
     from innet.model.simulate import simulate, simulate_collective
@@ -247,7 +248,7 @@ def show_collectives(
     """Print the time of each collective, through switches and over Gloo.
 
     The size is that of the whole vector: before a reduce-scatter, and after an all-gather. "up" and
-    "down" are the bytes of frames on a worker's link, through switches, over the vector's.
+    "down" are the bytes of frames on a worker's link to a switch, divided by the size of the vector.
     """
     chosen = parse_link(link, parse_time(latency, "--latency"))
     between = replace(chosen, alpha=2 * chosen.alpha)  # two hosts are two links apart
@@ -287,7 +288,8 @@ def show_scaling(
         typer.Option("--model-size", help="Gradients of a model of your own in bytes, as in 100M."),
     ] = "",
     compute: Annotated[
-        str, typer.Option(help="Time of its forward and backward pass, as in 0.1 or 100ms.")
+        str,
+        typer.Option(help="Time of that model's forward and backward pass, as in 0.1 or 100ms."),
     ] = "",
     link: LinkName = "10G",
     latency: Latency = "5us",
@@ -298,12 +300,14 @@ def show_scaling(
     variation: Annotated[
         str,
         typer.Option(
-            help="Standard deviation of compute times over their mean. Without one it is fitted to the "
-            "published efficiencies, and 0 for a model of your own."
+            help="Standard deviation of compute times, divided by their mean. By default it is fitted to "
+            "the published efficiencies. For a model of your own, the default is 0."
         ),
     ] = "",
     slow: Annotated[float, typer.Option(help="The share of slow passes.")] = 0.0,
-    slowdown: Annotated[float, typer.Option(help="The factor by which they take longer.")] = 2.0,
+    slowdown: Annotated[
+        float, typer.Option(help="The factor by which slow passes take longer.")
+    ] = 2.0,
     draws: Annotated[int, typer.Option(min=1, help="Steps simulated for each number.")] = 10,
     slots: SlotCount = 512,
     lanes: Lanes = 256,

@@ -1,7 +1,7 @@
 """Weak scaling: the time of a training step, as workers are added that all compute as much as the first.
 
 The mean step is the mean computation of the slowest worker, and the mean of what follows it. What
-follows is simulated through switches, and the formula's over a ring. Times are in seconds.
+follows comes from the simulation for switches, and from the formula for a ring. Times are in seconds.
 """
 
 import math

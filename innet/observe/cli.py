@@ -33,7 +33,7 @@ def capture(
         str, typer.Option(help="Show only the packets of this job, which the controller knows.")
     ] = "",
     rank: Annotated[
-        int | None, typer.Option(min=0, help="With --job: only those of this worker.")
+        int | None, typer.Option(min=0, help="With --job: show only packets of this worker.")
     ] = None,
     write: Annotated[
         Path | None,

@@ -97,8 +97,8 @@ def revoke(
 ) -> None:
     """Revoke all certificates of a name. The controller then refuses them.
 
-    While it runs, it reads the list [b]revoked.txt[/b] in its folder. If that is another folder, copy the
-    list there.
+    A running controller reads the list [b]revoked.txt[/b] in its own folder. If that is another folder,
+    copy the list there.
     """
     revoked = ledger.revoke(folder, name)
     for each in revoked:

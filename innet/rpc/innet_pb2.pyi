@@ -94,8 +94,9 @@ class Contributor(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[_Union[RankRange, _Mapping]]] = ...) -> None: ...
 
 class Counters(_message.Message):
-    __slots__ = ["answered", "completed", "ignored", "pending", "raised", "stale", "waiting"]
+    __slots__ = ["answered", "asked", "completed", "ignored", "pending", "raised", "stale", "waiting"]
     ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_FIELD_NUMBER: _ClassVar[int]
     IGNORED_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -103,13 +104,14 @@ class Counters(_message.Message):
     STALE_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     answered: int
+    asked: int
     completed: int
     ignored: int
     pending: int
     raised: int
     stale: int
     waiting: int
-    def __init__(self, waiting: _Optional[int] = ..., completed: _Optional[int] = ..., answered: _Optional[int] = ..., pending: _Optional[int] = ..., stale: _Optional[int] = ..., raised: _Optional[int] = ..., ignored: _Optional[int] = ...) -> None: ...
+    def __init__(self, waiting: _Optional[int] = ..., completed: _Optional[int] = ..., answered: _Optional[int] = ..., pending: _Optional[int] = ..., stale: _Optional[int] = ..., raised: _Optional[int] = ..., ignored: _Optional[int] = ..., asked: _Optional[int] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
     __slots__ = ["lease_s", "min_slots", "min_workers", "name", "priority", "queue", "quorum", "slots", "switch", "token_digests", "workers"]

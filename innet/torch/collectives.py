@@ -7,6 +7,7 @@ them. Gloo then carries the call, or raises PyTorch's usual error.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 Tensors = Sequence[torch.Tensor]
+
+_AS_IN_NUMPY = (torch.float32, torch.int32, torch.int64)
+"""The dtypes that the switch sums as they are."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,21 @@ class Scatter:
         )
 
 
+def all_reduce(agent: Agent, tensors: Tensors, op: ReduceOp, *, wait: bool) -> "Future[None]":
+    """Combine tensors in place through the switch, in the background.
+
+    `wait` is that of :meth:`Agent.submit`.
+    """
+    if (values := _memory_of(tensors)) is None:
+        return submit(agent, tensors, op, partial(put_all, tensors), wait=wait)
+
+    def fill(result: "np.ndarray[Any, Any]") -> None:
+        if not np.may_share_memory(values, result):
+            np.copyto(values, result)
+
+    return agent.submit(values, op, in_place=True, finish=fill, wait=wait)
+
+
 def broadcast(agent: Agent, tensor: torch.Tensor, root: int, *, wait: bool) -> "Future[None]":
     """Broadcast a tensor in the background. `wait` is that of :meth:`Agent.submit`."""
     collective = Collective("broadcast", root)
@@ -229,6 +248,19 @@ def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:
     else:
         put(tensor, torch.from_numpy(content.copy()).view(tensor.dtype))
         torch.cuda.current_stream(tensor.device).synchronize()
+
+
+def _memory_of(tensors: Tensors) -> "np.ndarray[Any, Any] | None":
+    """Return a view of a tensor that numpy can have as it is, or None.
+
+    PyTorch's own operations on a few numbers take longer than their exchange.
+    """
+    [tensor, *others] = tensors
+    if others or tensor.dtype not in _AS_IN_NUMPY or tensor.layout != torch.strided:
+        return None
+    if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_neg():
+        return None
+    return tensor.detach().numpy()
 
 
 class _Joined:

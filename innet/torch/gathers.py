@@ -45,20 +45,29 @@ class Gathers:
         return self._membership.agent or usual
 
     def submit(
-        self, agent: Agent, tensors: Iterable[Any], begin: Callable[[Agent], "Future[Any]"]
+        self,
+        agent: Agent,
+        tensors: Iterable[Any],
+        begin: Callable[[Agent, bool], "Future[Any]"],
+        *,
+        wait: bool,
     ) -> "Future[Any]":
         """Begin a call after those of the other agent that touch the same memory."""
-        touched = frozenset(_storages(tensors))
-        self._under_way = [each for each in self._under_way if not each[1].done()]
-        concurrent.futures.wait(
-            [
-                future
-                for other, future, theirs in self._under_way
-                if other is not agent and theirs & touched
-            ]
-        )
-        future = begin(agent)
-        self._under_way.append((agent, future, touched))
+        if self._under_way:
+            self._under_way = [each for each in self._under_way if not each[1].done()]
+        touched: frozenset[int] = frozenset()
+        if self._under_way:
+            touched = frozenset(_storages(tensors))
+            concurrent.futures.wait(
+                [
+                    future
+                    for other, future, theirs in self._under_way
+                    if other is not agent and theirs & touched
+                ]
+            )
+        future = begin(agent, wait)
+        if not future.done():
+            self._under_way.append((agent, future, touched or frozenset(_storages(tensors))))
         return future
 
     @property

@@ -6,7 +6,6 @@ import os
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +19,6 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from innet.errors import AgentClosed, UsageError
 from innet.host.agent import Agent
-from innet.host.ddp import submit
 from innet.host.join import metrics_address
 from innet.host.tensors import ReduceOp
 from innet.machine.environment import PRIVATE_KEY_FILE
@@ -92,6 +90,7 @@ class InnetGroup(ProcessGroup):
                     torch.device(device), ProcessGroup.BackendType.GLOO, carrier
                 )
         self._gloo._set_sequence_number_for_group()  # noqa: SLF001
+        self._options = self._gloo.options
         self._gloo_is_owed = False  # a barrier after collectives over Gloo
         self._open = contextlib.ExitStack()
         environment = with_local_rank(os.environ, rank if first else _default_rank())
@@ -234,8 +233,7 @@ class InnetGroup(ProcessGroup):
         op, reason = switch_op(listed, operation_of(opts), sparse=True)
 
         def step(agent: Agent, wait: bool) -> "Future[None]":
-            fill = partial(collectives.put_all, listed)
-            return submit(agent, listed, _known(op), fill, wait=wait)
+            return collectives.all_reduce(agent, listed, _known(op), wait=wait)
 
         return self._carry(name, reason, step, listed, (listed, opts, *more))
 
@@ -290,9 +288,9 @@ class InnetGroup(ProcessGroup):
             raise AgentClosed("the process group is destroyed: create another")
         count(name.strip("_"), SWITCH)
         agent = self._gathers.agent(agent, gathered)
-        limit(agent, self._gloo.options._timeout)  # noqa: SLF001 - PyTorch changes it there only
+        limit(agent, self._options._timeout)  # noqa: SLF001 - PyTorch changes it there only
         waits = waits_at_once(*arguments, *more.values())
-        future = self._gathers.submit(agent, arguments, lambda using: step(using, waits))
+        future = self._gathers.submit(agent, arguments, step, wait=waits)
         return SwitchWork(future, list(results))
 
     def _over_gloo(

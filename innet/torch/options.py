@@ -5,6 +5,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+_NONE = timedelta(0)
+
 
 def operation_of(opts: Any) -> Any:
     """Return the operation from a reduction's options, or the argument itself if it is one."""
@@ -23,5 +25,8 @@ def waits_at_once(*arguments: Any) -> bool:
 
 def sets_timeout(*given: Any) -> bool:
     """Return whether a barrier's options set a timeout of its own."""
-    limits = [getattr(each, "timeout", None) for each in given]
-    return any(each is not None and each > timedelta(0) for each in limits)
+    for each in given:
+        limit = getattr(each, "timeout", None)
+        if limit is not None and limit > _NONE:
+            return True
+    return False

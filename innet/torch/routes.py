@@ -29,18 +29,22 @@ def switch_op(
 
     With `sparse`, the collective can have a sparse tensor.
     """
-    found, dtypes = next((way for each, way in _BY_SWITCH.items() if op == each), (None, ()))
-    if found is None:
+    way = next((way for each, way in _BY_SWITCH.items() if op == each), None)
+    if way is None:
         return None, "operation"
-    if len({tensor.dtype for tensor in tensors}) != 1 or tensors[0].dtype not in dtypes:
+    found, dtypes = way
+    if not tensors or tensors[0].dtype not in dtypes:
         return None, "dtype"
     if sparse and tensors[0].layout == torch.sparse_coo:
         return _sparse_op(tensors, found)
-    if any(tensor.layout != torch.strided for tensor in tensors):
-        return None, "layout"
-    if sum(tensor.numel() for tensor in tensors) > MOST_ELEMENTS:
-        return None, "size"
-    return found, ""
+    elements = 0
+    for tensor in tensors:
+        if tensor.dtype != tensors[0].dtype:
+            return None, "dtype"
+        if tensor.layout != torch.strided:
+            return None, "layout"
+        elements += tensor.numel()
+    return (None, "size") if elements > MOST_ELEMENTS else (found, "")
 
 
 def _sparse_op(

@@ -21,6 +21,7 @@
 enum { CABLE_VERSION = 1 };
 enum { CABLE_CORES = 64, CABLE_FILES = CABLE_CORES + 2 }; /* at most */
 enum { RING_BYTES = 1 << 20, RING_HEADER = 8, RING_WRAP = 0xffff0001 };
+enum { RING_AHEAD = 4096, CACHE_LINE = 64 }; /* bytes */
 
 struct ring {
     _Alignas(64) uint64_t head; /* bytes that the writer has ever written */
@@ -63,6 +64,21 @@ static inline void ring_mark(struct ring *ring, uint64_t position, uint32_t leng
     memcpy(ring_at(ring, position), &length, sizeof length);
 }
 
+/* Fetches the memory that comes RING_AHEAD bytes behind a frame, while the caller is busy with that frame.
+ * The other side has used it last, so it is in the cache of another processor. From `end` on, the other
+ * side may still use it. */
+static inline void ring_fetch_ahead(struct ring *ring, uint64_t position, uint64_t bytes,
+                                    uint64_t end, bool writes)
+{
+    uint64_t most = end - position;
+    for (uint64_t ahead = RING_AHEAD; ahead < RING_AHEAD + bytes && ahead < most;
+         ahead += CACHE_LINE)
+        if (writes)
+            __builtin_prefetch(ring_at(ring, position + ahead), 1);
+        else
+            __builtin_prefetch(ring_at(ring, position + ahead), 0);
+}
+
 /* Returns whether so many bytes are free. Rubbish in the ring's tail makes it look full. */
 static inline bool ring_has_room(struct ring_writer *writer, uint64_t bytes)
 {
@@ -93,7 +109,9 @@ static inline uint8_t *ring_reserve(struct ring_writer *writer, uint32_t bytes, 
 static inline void ring_commit(struct ring_writer *writer, uint32_t bytes)
 {
     ring_mark(writer->ring, writer->head, bytes);
-    writer->head += ring_place(bytes);
+    uint64_t place = ring_place(bytes);
+    ring_fetch_ahead(writer->ring, writer->head, place, writer->tail + RING_BYTES, true);
+    writer->head += place;
 }
 
 /* Writes a frame for ring_publish. Returns false if there is no room. */
@@ -159,6 +177,7 @@ static inline uint32_t ring_read(struct ring_reader *reader, uint8_t *frame, uin
         uint64_t place = ring_place(length);
         if (!length || length > room || place > there || place > left)
             return ring_skip(reader);
+        ring_fetch_ahead(reader->ring, reader->tail, place, reader->head, false);
         memcpy(frame, ring_at(reader->ring, reader->tail) + RING_HEADER, length);
         reader->tail += place;
         return length;

@@ -262,6 +262,21 @@ def test_what_seals_and_what_does_not_are_not_in_one_tree(folder: Path):
             assert run("innet", "switch", "remove", "top", *to).returncode == 0
 
 
+def test_a_tree_of_chips_needs_all_workers_of_a_job(folder: Path):
+    with serving(Chip()) as top, serving(Chip()) as leaf, started() as (_, controller):
+        to = ("--controller", controller)
+        chip = ("--target", "tofino", "--artifact", str(folder), "--device-id", "1")
+        chip += ("--ports", "128,132", *to)
+        assert run("innet", "switch", "add", "top", top, *chip).returncode == 0
+        added = run("innet", "switch", "add", "leaf", leaf, "--uplink", "top:128:132", *chip)
+        assert "the switch was added" in added.stderr  # there is no cable for the probe
+        job = ("innet", "job", "create", "train", "--workers", "4", *to, "--switch")
+        for asked in ("--quorum", "--min-workers"):
+            refuse("tree with the Tofino 'top', whose program needs", *job, "top", asked, "3")
+        alone = run(*job, "leaf", "--quorum", "3")
+        assert alone.returncode == 0, alone.stderr
+
+
 def test_every_target_has_a_name_and_tables_of_its_program(folder: Path):
     for name, target in TARGETS.items():
         assert find(name) is target

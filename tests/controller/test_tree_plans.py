@@ -261,3 +261,55 @@ def test_the_switch_with_the_fewest_bits_decides():
     network = links(top="", a="top", b="top")
     assert Fabric.below("top", network, {"top": 64, "a": 64, "b": 32}).contributors == 32
     assert Fabric.below("top", network).contributors == 64
+
+
+# -- a quorum ------------------------------------------------------------------------------------
+
+
+def tops(plan):
+    return [share for each in plan.values() for share in each if not share.uplink]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "quorum", "awaited"),
+    [
+        ((8, 8, 2), 10, 2),
+        ((8, 8, 2), 11, 3),
+        ((8, 8, 2), 2, 1),
+        ((8, 8, 2), 3, 2),
+        ((4, 4, 4, 4), 12, 3),
+        ((4, 4, 4, 4), 13, 4),
+        ((1, 1, 1), 2, 2),
+    ],
+)
+def test_the_top_awaits_as_many_racks_as_hold_the_quorum_whichever_they_are(sizes, quorum, awaited):
+    network = links(spine="", **{f"rack{each}": "spine" for each in range(len(sizes))})
+    places = at(*(f"rack{each}" for each, size in enumerate(sizes) for _ in range(size)))
+    trees = Fabric.below("spine", network).trees({each.switch for each in places.values()})
+    plan = shares(trees, SlotRange(0, 0, 16), places, quorum)
+    [top] = tops(plan)
+    assert top.awaited == awaited
+    assert top.is_partial == (awaited < len(sizes))
+    for switch, [share] in plan.items():
+        if switch != "spine":
+            assert share.awaited == len(share.contributors) + 1
+            assert not share.is_partial
+
+
+@given(st.permutations([*"xxyyy"]), st.integers(1, 5))
+def test_parents_of_the_same_racks_number_them_alike(workers, quorum):
+    places = at(*workers)
+    trees = Fabric.below("one", SHARED).trees({*workers})
+    found = tops(shares(trees, SlotRange(0, 0, 16), places, quorum))
+    assert len(found) > 1
+    assert len({tuple((each.bits, each.ranks) for each in top.contributors) for top in found}) == 1
+
+
+def test_where_the_tops_join_different_groups_all_contributions_are_needed():
+    network = links(
+        one="", two="", a="one", b="one", c="two", d="two", w="a c", x="a d", y="b c", z="b d"
+    )
+    trees = Fabric.below("one", network).trees([*"wxyz"])
+    found = tops(shares(trees, SlotRange(0, 0, 16), at(*"wxyz"), 2))
+    assert {top.contributors[0].ranks for top in found} == {frozenset({0, 1}), frozenset({0, 2})}
+    assert not any(top.is_partial for top in found)

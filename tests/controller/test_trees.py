@@ -89,15 +89,6 @@ def test_a_rack_of_one_worker_sums_with_others(spine: Forest):
             np.testing.assert_array_equal(result, exact(vectors))
 
 
-def test_a_job_over_several_switches_needs_all_workers(spine: Forest):
-    for asked in ({"quorum": 2}, {"min_workers": 1}):
-        with (
-            pytest.raises(InnetError, match="needs all of its workers"),
-            spine.job("tor", 3, **asked),
-        ):
-            pass
-
-
 def test_nobody_begins_before_all_are_there_and_the_job_says_so(spine: Forest):
     with spine.job("tor", 2) as (name, token), contextlib.ExitStack() as stack:
         first = stack.enter_context(spine.worker(name, token, 0, "left"))

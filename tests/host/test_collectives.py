@@ -1,5 +1,6 @@
 """Collectives of agents through a switch, against the same collectives of numpy in one process."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from racks import Rack, rack
 from trees import forest
@@ -24,7 +25,7 @@ DTYPES = ("uint8", "int16", "float16", "float32", "int64", "float64", "complex64
 
 @pytest.fixture(scope="module")
 def tor() -> Iterator[Rack]:
-    with rack(37, LANES, policy=Policy(lease_s=WITHIN)) as running:
+    with rack(41, LANES, policy=Policy(lease_s=WITHIN)) as running:
         yield running
 
 
@@ -195,6 +196,103 @@ def test_losses_and_repetitions_change_no_bit(small, size):
             agent.close()
 
 
+NUMBERS = st.integers(-(2**20), 2**20)
+KINDS = ("float32", "int32", "int64", "max", "mean", "barrier", "bytes")
+
+
+def small_call(
+    agent: Agent, rank: int, kind: str, numbers: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the result of a call of a few numbers, and what it has to be."""
+    workers, dtype = agent.info.workers, kind if kind in DTYPES or kind == "int32" else "float32"
+    given = [np.array(numbers, dtype) + np.dtype(dtype).type(each) for each in range(workers)]
+    exact = np.sum(given, axis=0, dtype=np.int64)
+    if kind == "barrier":
+        agent.barrier()
+        return given[0], given[0]
+    if kind == "bytes":
+        return agent.all_gather(given[rank]), np.concatenate(given)
+    if kind in ("max", "mean"):
+        expected = np.max(given, axis=0) if kind == "max" else (exact / workers).astype(dtype)
+        return agent.all_reduce(given[rank], kind), expected  # type: ignore[arg-type]
+    return agent.all_reduce(given[rank], "sum"), exact.astype(dtype)
+
+
+Calls = Sequence[tuple[str, Sequence[int]]]
+small_calls = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.lists(NUMBERS, min_size=1, max_size=70)),
+    min_size=1,
+    max_size=12,
+)
+"""Calls of one to a few packets. Sums of these numbers are exact in float32."""
+
+
+def check_small_calls(agents: Sequence[Agent], calls: Calls) -> None:
+    """Make the calls one after the other, and compare every bit of every result."""
+
+    def make(agent: Agent, rank: int) -> None:
+        for kind, numbers in calls:
+            found, expected = small_call(agent, rank, kind, numbers)
+            assert found.dtype == expected.dtype
+            assert found.tobytes() == expected.tobytes()
+
+    for problem in together(agents, make):
+        if problem is not None:
+            raise problem
+
+
+@given(small_calls)
+def test_small_calls_of_any_kinds_follow_each_other(three: list[Agent], calls: Calls):
+    check_small_calls(three, calls)
+
+
+@pytest.fixture(scope="module")
+def troubled(tor: Rack) -> Iterator[list[Agent]]:
+    """Yield workers whose cables lose, repeat, delay and damage packets."""
+    with (
+        tor.cables(3) as links,
+        faulty(links, 11, Faults.all(0.05), Faults.all(0.05)) as wiring,
+        tor.job(3) as job,
+        contextlib.ExitStack() as stack,
+    ):
+        with ThreadPoolExecutor(3) as pool:
+            joined = list(pool.map(lambda rank: tor.join(job, rank, wiring.links[rank]), range(3)))
+        for agent in joined:
+            stack.enter_context(agent)
+        yield joined
+
+
+@settings(max_examples=15)
+@given(small_calls)
+def test_faults_change_no_bit_of_a_small_call(troubled: list[Agent], calls: Calls):
+    check_small_calls(troubled, calls)
+
+
+def test_terms_that_change_between_small_calls_change_no_bit(tor: Rack):
+    """A worker asks for another term again and again, also while others are in the midst of a call."""
+    calls = [(kind, [*range(rank, rank + 9)]) for rank, kind in enumerate(3 * KINDS)]
+    with tor.workers(3) as agents:
+        check_small_calls(agents, calls[:1])
+        first = agents[0].term
+
+        def make(agent: Agent, rank: int) -> int:
+            terms = set()
+            for number, (kind, numbers) in enumerate(calls):
+                if number % len(agents) == rank and agent.term:
+                    agent._membership.trouble(agent.term.number, "the test says so")
+                found, expected = small_call(agent, rank, kind, numbers)
+                assert found.tobytes() == expected.tobytes()
+                terms.add(agent.term.number if agent.term else 0)
+            return len(terms)
+
+        counts = together(agents, make)
+        assert all(isinstance(each, int) for each in counts), counts
+        check_small_calls(agents, calls[:1])
+        assert first
+        assert agents[0].term
+        assert agents[0].term.number > first.number
+
+
 DIFFERENT = {
     "collectives": (lambda agent: agent.barrier(), lambda agent: agent.all_gather(np.ones(3))),
     "sizes": (
@@ -274,6 +372,12 @@ def test_a_tree_moves_the_bits_of_all(tree: list[Agent], size: int):
     for root in (0, 3):
         for found in together(tree, lambda agent, rank, to=root: agent.broadcast(own[rank], to)):
             assert found.tobytes() == own[root].tobytes()
+
+
+@settings(max_examples=10)
+@given(small_calls)
+def test_small_calls_through_a_tree(tree: list[Agent], calls: Calls):
+    check_small_calls(tree, calls)
 
 
 @pytest.mark.parametrize("rows", [1, 140, 601])

@@ -59,6 +59,34 @@ def test_a_new_term_breaks_an_exchange_off_and_it_is_done_again_whole(worker: Wo
     assert running.result(WITHIN).lanes.tolist() == (CHUNKS + 5).tolist()
 
 
+def test_a_term_begins_with_the_operation_of_its_own_exchange(worker: Worker):
+    """Packets are kept from one exchange to the next; their operation must not be."""
+    small = np.arange(LANES, dtype=np.int32).reshape(1, LANES)
+    said: list[tuple[int, Operation]] = []
+    for number, operations in (
+        (TERM.number, (Operation.SUM, Operation.MAX, Operation.MAX)),
+        (10, (Operation.MAX, Operation.SUM)),
+        (11, (Operation.SUM,)),
+    ):
+        if number != TERM.number:
+            exchange = len(said)
+            worker.controller.say_recover(number)
+            assert worker.heard(number - TERM.number)[-1] == (number, exchange)
+            worker.controller.say_resume(replace(TERM, number=number, exchange=exchange))
+        for operation in operations:
+            running = worker.start(small, operation)
+            packet = worker.take(0)
+            found = int(get_field(packet, "operation")[0])
+            said.append((int(packet["term"][0]), Operation(found)))
+            packet["lanes"] += len(said)
+            worker.switch.answer(packet, Kind.RESULT)
+            assert running.result(WITHIN).lanes.tolist() == (small + len(said)).tolist()
+    assert [term for term, _ in said] == [9, 9, 9, 10, 10, 11]
+    assert [operation for _, operation in said] == [
+        Operation.SUM, Operation.MAX, Operation.MAX, Operation.MAX, Operation.SUM, Operation.SUM,
+    ]  # fmt: skip
+
+
 def test_who_has_the_result_gives_it_with_its_flags_and_its_members(worker: Worker):
     running = worker.start()
     for slot, members in enumerate((0b101, 0b111)):

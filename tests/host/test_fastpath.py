@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import itertools
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from innet.machine.sockets import FRAME_MEMORY
 from innet.rpc import innet_pb2 as pb
 from innet.wire.check import intact, seal
 from innet.wire.layout import Ecn, Flag, Kind, Operation
-from innet.wire.records import Records, blank, packet_dtype, set_field
+from innet.wire.records import Records, blank, get_field, packet_dtype, set_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +63,7 @@ class Network:
         self, info: WorkerInfo, term: Term, seed: int, trouble: float, clock: Clock
     ) -> None:
         self.info, self.term, self.trouble, self.clock = info, term, trouble, clock
+        self.operation = Operation.SUM
         self.queued: Callable[[], int] | None = None  # memory of what waits for the worker's link
         self.encapsulation = self.bare_encapsulation = FRONT
         self.dtype, self.bare_dtype = (packet_dtype(lanes, len(FRONT)) for lanes in (info.lanes, 0))
@@ -82,6 +84,7 @@ class Network:
 
     def pass_on(self, records: Records) -> None:
         assert intact(records, *OWN).all()
+        assert (get_field(records, "operation") == self.operation).all()
         self.sent.append((self.clock.now, records.tobytes()))
         for record in records:
             for _ in range(1 + (self.chance.random() < self.trouble / 2)):
@@ -224,22 +227,40 @@ def sums_of(own: np.ndarray, portions: Portions, term: Term) -> np.ndarray:
     return np.where(carried[:, None], 3 * own, others[:, None]).astype(np.int32)
 
 
+SMALL = (
+    (1, ">i4", Operation.SUM),  # on GPUs words come swapped
+    (1, "<i4", Operation.MAX),
+    (1, "<i4", Operation.MAX),
+    (2, "<i4", Operation.SUM),
+)
+"""Exchanges of few chunks: how many, their byte order, and the operation."""
+
+
 def played(seed: int, trouble: float, slots: int, way: str = "all") -> tuple[object, ...]:
-    """Run two exchanges of a worker; return all packets, with their times, and the results."""
+    """Run a long exchange of a worker, and some small ones, in each of two terms.
+
+    Returns all packets, with their times, and the results.
+    """
     info = WorkerInfo(job=0x1234, rank=0, workers=3, min_workers=3, lanes=LANES)
-    term = Term(0xFEDC, Way.SWITCH, first_slot=0x0180, slots=slots)
     clock = Clock()
-    network = Network(info, term, seed, trouble, clock)
+    terms = [
+        Term(number, Way.SWITCH, first_slot=0x0180, slots=slots) for number in (0xFEDC, 0xFEDD)
+    ]
+    network = Network(info, terms[0], seed, trouble, clock)
     worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
-    worker.begin(term)
     results: list[bytes] = []
-    for chunks, order in ((5 * slots + 3, "<i4"), (1, ">i4")):  # on GPUs words come swapped
+    long = 5 * slots + 3, "<i4", Operation.SUM
+    for term, (chunks, order, operation) in itertools.product(terms, (long, *SMALL)):
+        if term is not network.term or not results:
+            network.term = term
+            worker.begin(term)
+        network.operation = operation
         own = np.random.default_rng(seed).integers(-(2**28), 2**28, (chunks, LANES), np.int32)
         flags = np.arange(chunks, dtype=np.uint16) % 3
-        portions = chosen(way, chunks, np.random.default_rng(seed)) if chunks > 1 else None
+        portions = chosen(way, chunks, np.random.default_rng(seed)) if chunks > 2 else None
         here = portions or Portions.whole(chunks)
         done = worker.all_reduce(
-            own[here.sent.start : here.sent.stop].astype(order), flags, Operation.SUM,
+            own[here.sent.start : here.sent.stop].astype(order), flags, operation,
             lambda first: results.append(first.tobytes()), portions,
         )  # fmt: skip
         assert len(done.lanes) == len(here.received)

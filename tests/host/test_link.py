@@ -342,6 +342,18 @@ def test_a_host_with_a_long_queue_marks_its_own_packets(sockets, which_code, mon
     assert (got["lanes"] == packets["lanes"]).all()
 
 
+def test_a_link_tells_whether_packets_wait_for_it():
+    front = bytes(42)
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with near, far:
+        link = Link(near, LANES, SERVICE, SERVICE, front, front)
+        assert not link.is_sending
+        link.send(numbered(1, SERVICE, front))
+        assert link.is_sending, "nobody has taken the packet"
+        assert far.recv(1 << 16)
+        assert not link.is_sending
+
+
 def test_marks_do_not_hide_damage(sockets):
     (_, far), packets = links(sockets), numbered(3, own(sockets[0]))
     packets["flags"][1] |= Flag.MARKED  # without a new check

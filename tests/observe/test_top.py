@@ -161,3 +161,13 @@ def test_a_narrow_terminal_shows_the_columns_that_matter_most(width: int):
     assert any(re.search(r"train .* 2 of 2 .* 2\.6 .* 0\.0 s", line) for line in shown)
     hidden = [line for line in shown if line.startswith("on a wider terminal: quorum")]
     assert len(hidden) == 1
+
+
+@pytest.mark.parametrize(
+    ("slots", "kept", "words"), [(64, 4, "64, 60 borrowed"), (4, 4, "4, 60 lent"), (64, 64, "64")]
+)
+def test_the_slots_that_a_job_borrows_or_has_lent_are_shown(slots: int, kept: int, words: str):
+    one = sample(10.0)
+    one.job.slots, one.job.min_slots, one.job.asked_slots = slots, kept, 64
+    heads, job, *_ = lines(Screen(), Overview(10.0, (one,), ()))
+    assert job[heads.index("slots")] == words

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from innet.observe.overview import Overview
 from innet.observe.sample import Sample
 from innet.observe.view import Load, View, Viewer
@@ -130,3 +132,18 @@ def test_a_job_has_a_row_with_its_losses_and_recoveries():
     )
     first = Viewer().see(Overview(10.0, (Sample(10.0, before, pb.Switch()),), ()))
     assert jobs.row(first.jobs[0])["lost/s"] == "-"
+
+
+LENDING = [
+    ({"slots": 64, "min_slots": 4}, "64, 60 borrowed"),
+    ({"slots": 4, "min_slots": 4}, "4, 60 lent"),
+    ({"slots": 64, "min_slots": 64}, "64"),
+]
+"""Fields of a job that asks for 64 slots, and the words for them."""
+
+
+@pytest.mark.parametrize(("fields", "words"), LENDING)
+def test_the_slots_that_a_job_borrows_or_has_lent_are_shown(fields: dict[str, int], words: str):
+    shown = job(worker(0, "left", 1), asked_slots=64, **fields)
+    view = seen(shown, shown)
+    assert jobs.row(view.jobs[0])["slots"] == words

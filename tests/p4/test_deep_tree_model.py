@@ -17,12 +17,29 @@ RACKS = DeepTree(parents=(0, 1, 1), homes=(2, 3, 0), uses=4)
 LOPSIDED = DeepTree(parents=(0, 1, 0), homes=(2, 2, 3), uses=4)
 """A rack two levels below the top, and one just below it."""
 
+PARTIAL = [
+    replace(CHAIN, uses=3, quorum=1),
+    replace(RACKS, uses=2, quorum=1),
+    replace(LOPSIDED, uses=2, quorum=1),
+    replace(LOPSIDED, uses=3, quorum=1, stopped=frozenset({1})),
+]
+"""The same, where the top can do without one of its two contributors."""
+
 
 @pytest.mark.parametrize("tree", [CHAIN, SLOTS, RACKS, LOPSIDED], ids=str)
 def test_every_worker_gets_every_sum(tree: DeepTree):
     graph = reachable(tree.first_state(), tree.steps)
     assert any(tree.finished(state) for state in graph)
     assert not stuck(graph, tree.finished)
+
+
+@pytest.mark.parametrize("tree", PARTIAL, ids=str)
+def test_with_a_quorum_every_worker_gets_every_sum_or_hears_that_it_is_left_behind(tree: DeepTree):
+    graph = reachable(tree.first_state(), tree.steps)
+    assert any(tree.over(state) and not state.ended for state in graph)
+    assert not stuck(graph, tree.over)
+    sums = {packet.total for state in graph for packet in state.results}
+    assert len(sums) > tree.uses or tree.stopped
 
 
 def test_without_comparing_sequence_numbers_a_late_result_passes_for_another():

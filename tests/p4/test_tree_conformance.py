@@ -68,6 +68,9 @@ SWITCHES = {
     "innet-switch": aggregation_rack,
     **{chip: partial(chip_rack, chip=chip) for chip in ("tofino", "tofino2")},
 }
+SOFTWARE = {"innet-switch"}
+"""The switches that can sum without some of their contributors in a tree."""
+
 DAMAGED = {"innet-switch": -1, "tofino": 22, "tofino2": 22}
 """The position of a damaged byte: in the last lane, or in the time to live on chips without checks."""
 
@@ -121,12 +124,12 @@ def answer(for_job: Job, kind: Kind, sequence: int, workers: int, value, **chang
     return packet.tobytes()
 
 
-def raised(job: Job) -> np.void:
-    """Receive the next sum at the uplink."""
+def raised(job: Job, kind: Kind = Kind.CONTRIBUTION) -> np.void:
+    """Receive the next sum, or another kind of packet, at the uplink."""
     frame = job.rack.receive(UPLINK)
     assert frame[26:34] == HERE.ip_bytes + SERVICE.ip_bytes
     packet = packet_in(frame, HERE)
-    assert get_field(packet, "kind") == Kind.CONTRIBUTION
+    assert get_field(packet, "kind") == kind
     assert (packet["job"], packet["term"]) == (job.job, TERM)
     return packet
 
@@ -134,18 +137,29 @@ def raised(job: Job) -> np.void:
 # -- side by side with the model -----------------------------------------------------------------
 
 
-def test_the_switch_of_a_rack_and_the_model_agree(rack):
+def test_the_switch_of_a_rack_and_the_model_agree(kind, rack):
     said = set()
     for walk in range(WALKS):
-        said |= walk_together(rack, random.Random(walk), FIRST_SLOT + 2 * walk)
+        tree = Tree(SHAPE, takes_early=kind in SOFTWARE)
+        said |= walk_together(rack, tree, random.Random(walk), FIRST_SLOT + 2 * walk)
     assert said == {"UP", Kind.RESULT, Kind.PENDING, Kind.STALE}
 
 
-def walk_together(rack, choice: random.Random, first_slot: int) -> set:
+def test_the_switch_of_a_rack_and_the_model_agree_with_a_quorum_of_racks(kind, rack):
+    if kind not in SOFTWARE:
+        pytest.skip("Tofino's program has no room for quorums in trees")
+    said = set()
+    for walk in range(WALKS):
+        tree = Tree(replace(SHAPE, quorum=1))
+        said |= walk_together(rack, tree, random.Random(walk), FIRST_SLOT + 1000 + 2 * walk)
+    assert said == {"UP", "QUERY", Kind.RESULT, Kind.PENDING, Kind.STALE}
+
+
+def walk_together(rack, tree: Tree, choice: random.Random, first_slot: int) -> set:
     """Walk through the model at random, and have the switch follow. Returns the kinds of its answers."""
     mixture = MIXTURES[choice.randrange(len(MIXTURES))]
-    shape = replace(SHAPE, collectives=mixture)
-    tree, state, said = Tree(shape), first_state(shape), set()
+    shape = replace(tree.shape, collectives=mixture)
+    tree, state, said = replace(tree, shape=shape), first_state(shape), set()
     jobs = [Job(rack, BELOW, TOTAL, first_slot + slot) for slot in range(SHAPE.slots)]
     for _ in range(LONGEST):
         what = choice.random()
@@ -170,6 +184,7 @@ def walk_together(rack, choice: random.Random, first_slot: int) -> set:
             flags = {"flags": marks(packet.members, chunk), "ecn": link_down(packet.sequence)}
             flags |= {"carried": packet.announced, "wanted": wanted}
             contents = bitmap(packet.members), lanes
+            flags |= {"count": len(packet.members)}
             rack.send(UPLINK, answer(job, Kind.RESULT, packet.sequence, *contents, **flags))
             said |= check(job, shape, packet.sequence, None, reply)
         elif what < 0.5:  # the parent waits for others, or sends a STALE that it never should
@@ -179,11 +194,23 @@ def walk_together(rack, choice: random.Random, first_slot: int) -> set:
             _, reply = tree.child(0).hear(cell, kind, sequence, frozenset({0, 1, 3}))
             rack.send(UPLINK, answer(jobs[slot], kind, sequence, 0b1011, None))
             said |= check(jobs[slot], shape, sequence, None, reply)
+        elif what < 0.6 and shape.quorum:
+            worker, slot = choice.choice(SHAPE.racks[0]), choice.randrange(SHAPE.slots)
+            use = choice.randrange(state.progress[worker][slot] + 1)
+            if use < SHAPE.size.uses(slot):
+                state, reply = tree.ask(state, worker, slot, use)
+                jobs[slot].send(worker, use + 1, None, kind=Kind.QUERY)
+                said |= (
+                    check(jobs[slot], shape, use + 1, worker, reply)
+                    if reply
+                    else check_query(jobs[slot], use + 1, worker)
+                )
         else:
             others = [
                 after
                 for what, after in tree.steps(state)
-                if after != state and not re.search("worker [01]'s|rack=0.* below", what)
+                if after != state
+                and not re.search("worker [01]'s|worker . (asks|hears)|rack=0.* below", what)
             ]
             state = choice.choice(others) if others else state
     assert max(map(max, state.progress)) > 1, "the walk did not get anywhere"
@@ -212,6 +239,7 @@ def check(job: Job, shape: Shape, sequence: int, worker: int | None, reply: Repl
                 lanes = total(reply.total) if each in reply.full else None
                 wanted = any(shape.size.wants(member, chunk) for member in reply.members)
                 told_of = {"carried": reply.announced, "wanted": wanted}
+                told_of["count"] = len(reply.members)
                 job.assert_result(each, sequence, lanes, members, flags, **told_of)
             case Kind.PENDING:
                 below = worker is not None
@@ -220,6 +248,16 @@ def check(job: Job, shape: Shape, sequence: int, worker: int | None, reply: Repl
                 job.assert_stale(each, sequence)
     job.rack.assert_quiet(*((UPLINK, 1, 2) if worker is None else (worker + 1, UPLINK)))
     return {reply.kind or "UP"} if reply else set()
+
+
+def check_query(job: Job, sequence: int, worker: int) -> set:
+    """Assert that the switch passes a query on to the parent. Returns its kind."""
+    packet = raised(job, Kind.QUERY)
+    assert (packet["slot"], packet["sequence"]) == (job.slot, sequence)
+    assert (packet["flags"], get_field(packet, "operation")) == (Flag.WANTED, Operation.SUM)
+    assert not has_lanes(packet)
+    job.rack.assert_quiet(worker + 1, UPLINK)
+    return {"QUERY"}
 
 
 def value(worker: int, chunk: int) -> int:
@@ -302,18 +340,77 @@ def test_other_answers_change_nothing(job, change, drop):
     job.assert_counted(before)
 
 
-def test_a_result_that_nobody_waits_for_yet_changes_nothing(rack):
+def test_a_result_that_nobody_waits_for_yet_changes_nothing_on_a_chip(kind, rack):
+    if kind in SOFTWARE:
+        pytest.skip("it takes the result of a quorum")
     job = Job(rack, BELOW, TOTAL, next(_single))
     job.send(0, 1, 7)
     before = job.counts()
-    for kind in (Kind.RESULT, Kind.PENDING, Kind.STALE):
-        rack.send(UPLINK, answer(job, kind, 1, 0b11111, 99, flags=2))
+    for each in (Kind.RESULT, Kind.PENDING, Kind.STALE):
+        rack.send(UPLINK, answer(job, each, 1, 0b11111, 99, flags=2))
     rack.assert_quiet(UPLINK, 1, 2)
     job.assert_counted(before, ignored=3)
     job.send(1, 1, 8)
     packet = raised(job)
     assert packet["flags"] == BOTH
     np.testing.assert_array_equal(packet["lanes"], 15)
+
+
+def test_the_result_of_a_quorum_takes_the_place_of_an_incomplete_sum(kind, rack):
+    if kind not in SOFTWARE:
+        pytest.skip("Tofino's program has no room for quorums in trees")
+    job = Job(rack, BELOW, TOTAL, next(_single))
+    job.send(0, 1, 7, flags=1)
+    before = job.counts()
+    for lanes in (None, 99, 98):  # without lanes; and twice
+        told_of = {"flags": 2, "count": 3, "carried": True}
+        rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b11100, lanes, **told_of))
+    for worker in (0, 1):
+        job.assert_result(worker, 1, 99, 0b11100, flags=2, count=3)
+    rack.assert_quiet(UPLINK, 1, 2)
+    job.send(1, 1, 8)
+    job.assert_result(1, 1, 99, 0b11100, flags=2, count=3)
+    job.assert_counted(before, completed=1, ignored=2, answered=1)
+
+
+def test_the_result_of_a_quorum_begins_a_chunk_for_which_nothing_has_come_yet(kind, rack):
+    if kind not in SOFTWARE:
+        pytest.skip("Tofino's program has no room for quorums in trees")
+    job = Job(rack, BELOW, TOTAL, next(_single))
+    job.send(0, 1, 7)
+    rack.send(UPLINK, answer(job, Kind.RESULT, 3, 0b11100, 99, count=3))
+    for worker in (0, 1):
+        job.assert_result(worker, 3, 99, 0b11100, count=3)
+    job.send(1, 1, 8)
+    job.assert_stale(1, 1)
+    job.send(0, 3, 7)
+    job.assert_result(0, 3, 99, 0b11100, count=3)
+    rack.send(UPLINK, answer(job, Kind.STALE, 5, 0, None))
+    for worker in (0, 1):
+        job.assert_stale(worker, 5)
+    rack.assert_quiet(UPLINK, 1, 2)
+
+
+def test_a_query_at_the_top_is_answered_once_there_is_a_result(kind, rack):
+    if kind not in SOFTWARE:
+        pytest.skip("Tofino's program has no room for quorums in trees")
+    job = Job(rack, TOP, TOTAL, next(_single))
+    before = job.counts()
+    job.send(0, 1, None, kind=Kind.QUERY)
+    job.send(0, 1, 10, count=2)
+    job.send(1, 1, None, kind=Kind.QUERY)
+    rack.assert_quiet(1, 2)
+    job.send(1, 1, 5, count=3)
+    for below in (0, 1):
+        job.assert_result(below, 1, 15, 0b11111)
+    job.send(1, 1, None, kind=Kind.QUERY)
+    job.assert_result(1, 1, 15, 0b11111)
+    job.send(1, 1, None, kind=Kind.QUERY, wants=False)
+    job.assert_result(1, 1, None, 0b11111, carried=True)
+    job.send(0, 3, 1)
+    job.send(1, 1, None, kind=Kind.QUERY)
+    job.assert_stale(1, 1)
+    job.assert_counted(before, ignored=2, waiting=2, completed=1, answered=2, stale=1)
 
 
 def test_a_result_is_heard_at_no_other_uplink(job):
@@ -363,6 +460,19 @@ def test_a_switch_below_stands_for_all_its_workers(rack):
     job.send(1, 1, 5, count=TOTAL - 2)
     for below in (0, 1):
         job.assert_result(below, 1, 15, 0b11111)
+
+
+def test_a_switch_between_others_gives_the_lanes_of_an_early_result_to_all(kind, rack):
+    if kind not in SOFTWARE:
+        pytest.skip("Tofino's program has no room for quorums in trees")
+    job = Job(rack, MIDDLE, TOTAL, next(_single))
+    job.send(0, 1, 10, count=2, wants=False)
+    rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b10000, 22, count=9))
+    for below in (0, 1):
+        job.assert_result(below, 1, 22, 0b10000, count=9)
+    job.send(1, 3, None, kind=Kind.QUERY)
+    assert raised(job, Kind.QUERY)["sequence"] == 3
+    rack.assert_quiet(1, 2, UPLINK)
 
 
 def test_a_switch_between_others_does_both(rack):

@@ -1,8 +1,10 @@
 """Every state of the slot protocol over two levels, under loss, repetition, reordering and delay."""
 
+from dataclasses import replace
+
 import pytest
 from slot_model import Collective, WrongSum, reachable, stuck
-from tree_model import Shape, Tree, finished, first_state
+from tree_model import Shape, Tree, TreeState, finished, first_state
 
 SUM, SCATTER, GATHER, BARRIER = Collective
 PAIR, THREE = ((0,), (1,)), ((0, 1), (2,))
@@ -23,6 +25,14 @@ LOST = [
     Shape(((0,), (1,)), 1, 2),
     Shape(((0, 1), (2,)), 1, 1),
     *(Shape(THREE, 1, 1, (each,)) for each in Collective),
+]
+
+PARTIAL = [
+    Shape(PAIR, 1, 4, quorum=1),
+    Shape(PAIR, 2, 3, quorum=1),
+    Shape(((0,), (1,), (2,)), 1, 2, quorum=2),
+    Shape(THREE, 1, 3, quorum=1),
+    *(Shape(THREE, 1, 2, (each,), quorum=1) for each in (SCATTER, GATHER, BARRIER)),
 ]
 
 
@@ -46,7 +56,7 @@ def test_an_answer_that_is_not_compared_enters_a_later_chunk():
 
 def test_a_switch_that_does_not_know_who_wants_lanes_leaves_them_without():
     shape = Shape(PAIR, 1, 1, (SCATTER,))
-    graph = reachable(first_state(shape), Tree(shape, knows_wants=False).steps)
+    graph = reachable(first_state(shape), Tree(shape, knows_wants=False, strict=False).steps)
     assert stuck(graph, lambda state: finished(shape, state))
 
 
@@ -54,3 +64,51 @@ def test_a_sum_that_is_not_raised_again_is_lost_for_ever():
     shape = Shape(((0,), (1,)), 1, 1)
     graph = reachable(first_state(shape), Tree(shape, loses=True, raises_again=False).steps)
     assert stuck(graph, lambda state: finished(shape, state))
+
+
+def over(tree: Tree, state: TreeState) -> bool:
+    """Return whether every worker that runs has every result, or an error."""
+    return finished(tree.shape, state, without=state.ended | tree.stopped)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [Tree(shape) for shape in PARTIAL]
+    + [Tree(replace(shape, quorum=1), loses=True) for shape in LOST],
+    ids=str,
+)
+def test_with_a_quorum_of_racks_no_wrong_sum_is_reachable_and_who_is_left_behind_hears_of_it(tree):
+    graph = reachable(first_state(tree.shape), tree.steps)  # raises WrongSum or FalseAlarm
+    assert any(finished(tree.shape, state) for state in graph)
+    assert not stuck(graph, lambda state: over(tree, state))
+    members = {each.members for state in graph for each in state.results}
+    assert len(members) > 1
+
+
+STRAGGLER = Tree(Shape(THREE, 1, 2, quorum=1), loses=True, stopped=frozenset({1}))
+"""A rack with a worker that has stopped, and another rack, whose sums make a quorum."""
+
+
+def test_beside_a_stopped_worker_the_others_get_all_results():
+    graph = reachable(first_state(STRAGGLER.shape), STRAGGLER.steps)
+    assert not stuck(graph, lambda state: over(STRAGGLER, state))
+    assert any(
+        finished(STRAGGLER.shape, state, without=STRAGGLER.stopped) and not state.ended
+        for state in graph
+    )
+
+
+def test_a_lost_result_that_nobody_asks_for_is_lost_to_the_workers_beside_a_stopped_one():
+    tree = replace(STRAGGLER, shape=Shape(THREE, 1, 1, quorum=1), asks=False)
+    assert stuck(reachable(first_state(tree.shape), tree.steps), lambda state: over(tree, state))
+
+
+def test_a_switch_that_takes_results_only_for_its_own_sums_keeps_its_workers_waiting():
+    tree = replace(STRAGGLER, shape=Shape(THREE, 1, 1, quorum=1), takes_early=False)
+    assert stuck(reachable(first_state(tree.shape), tree.steps), lambda state: over(tree, state))
+
+
+def test_a_switch_that_takes_results_without_lanes_keeps_them_from_those_who_want_them():
+    shape = Shape(THREE, 1, 1, (SCATTER,), quorum=1)
+    tree = Tree(shape, strict=False)
+    assert stuck(reachable(first_state(shape), tree.steps), lambda state: over(tree, state))

@@ -113,9 +113,23 @@ class Cluster:
     links: list[str]
     _jobs: list[str] = field(default_factory=list)
 
+    @property
+    def waiting_for(self) -> list[int]:
+        """Return the ranks that all others of the last job wait for."""
+        channel, stub = connect(self.address)
+        with contextlib.closing(channel):
+            return [*stub.GetJob(pb.GetJobRequest(name=self._jobs[-1])).waiting_for]
+
     @contextlib.contextmanager
     def training(self, steps: int, *, group: bool, **job: int) -> Iterator[list[Worker]]:
         """Train with one worker per port, in a job of their own. `job` are fields of its request."""
+        arguments = [str(steps), *(["group"] if group else [])]
+        with self.running(STEPS, arguments, **job) as workers:
+            yield workers
+
+    @contextlib.contextmanager
+    def running(self, script: Path, arguments: list[str], **job: int) -> Iterator[list[Worker]]:
+        """Run a script with one worker per port, in a job of their own."""
         name = f"training-{len(self._jobs)}"
         self._jobs.append(name)
         count = len(self.links)
@@ -127,8 +141,7 @@ class Cluster:
             "INNET_CONTROLLER": self.address, "INNET_JOB": name, "INNET_TOKEN": token,
             "INNET_LINK": " ".join(self.links), "INNET_TLS": "",
         }  # fmt: skip
-        arguments = [str(steps), *(["group"] if group else [])]
-        with ranks(STEPS, arguments, count, environment) as running:
+        with ranks(script, arguments, count, environment) as running:
             workers = [Worker(rank, script) for rank, script in enumerate(running)]
             try:
                 yield workers

@@ -21,15 +21,26 @@ from aggregation_rack import (
     number,
     station,
 )
+from compared_switches import embedded
 from p4runtime_client import Names, group
 from random_values import PORTS
 from scenarios import Scenario, scenario
+from tiny_programs import Program
 
 from innet.p4.artifacts import Artifact, artifact
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, Address, encapsulation
-from innet.wire.layout import HEADER_BYTES, LANE_BYTES, WITH_LANES, Ecn, Flag, Kind, Operation
+from innet.wire.layout import (
+    HEADER_BYTES,
+    LANE_BYTES,
+    OPERATION_BITS,
+    WITH_LANES,
+    Ecn,
+    Flag,
+    Kind,
+    Operation,
+)
 from innet.wire.records import Records, bare, blank, packet_bytes, packet_dtype, set_field
 
 WORKERS = {2: PORTS[:3], 3: PORTS[2:], 4: PORTS}
@@ -76,23 +87,80 @@ def rack_scenario(seed: int, packets: int, lanes: int = LANES) -> Scenario:
 
 
 def tree_scenario(seed: int, packets: int, lanes: int = LANES) -> Scenario:
-    """Return a scenario of a job below a parent, with right and wrong answers, and of a parent's job."""
+    """Return a scenario of a job below a parent, with right and wrong answers, and of a parent's job.
+
+    The parent only answers what has gone up, as where results take all contributions.
+    """
     chance, program = random.Random(seed), artifact(lanes)
-    entities = [*_entities(program), *_tree_entities(program)]
-    updates = [p4rt.Update(type=p4rt.Update.INSERT, entity=each) for each in entities]
-    made = Scenario(updates)
+    made = Scenario(_tree_updates(program))
+    raised: dict[tuple[int, int], int] = {}  # the last sequence number, by slot and copy
+    with embedded(Program(program.json, program.p4info)) as switch:
+        for update in made.updates:
+            switch.write(update)
+        while len(made.packets) < packets:
+            port, frame = _of_tree(chance, 1 + len(made.packets) // 25, lanes)
+            kind, cell, sequence = _about(frame)
+            if kind == Kind.QUERY or (
+                kind in {Kind.RESULT, Kind.STALE} and sequence > raised.get(cell, 0)
+            ):
+                continue
+            for to, _ in switch.send(port, frame):
+                if to == UPLINK and kind == Kind.CONTRIBUTION:
+                    raised[cell] = sequence
+            made.packets.append((port, frame))
+    return made
+
+
+def quorum_scenario(seed: int, packets: int, lanes: int = LANES) -> Scenario:
+    """Return a scenario of the same jobs, in which results come at any time, and workers query them."""
+    chance, program = random.Random(seed), artifact(lanes)
+    made = Scenario(_tree_updates(program))
     for sent in range(packets):
-        about = 1 + sent // 25
-        kind, port = chance.random(), chance.choice(PORTS)
-        if kind < 0.6:
-            frame = contribution(chance, port, about, lanes, jobs=(UPLINK_JOB, UPLINK_JOB, TOP_JOB))
-        elif kind < 0.95:
-            frame = _answer(chance, about, lanes)
-            port = UPLINK if chance.random() < 0.95 else port
-        else:
-            frame = damage.frame(chance, [_answer(chance, about, lanes)]) or b"\0"
+        port, frame = _of_tree(chance, 1 + sent // 25, lanes)
+        if chance.random() < 0.3:
+            port = chance.choice(PORTS[:2])
+            frame = _query(chance, port, 1 + sent // 25)
         made.packets.append((port, frame))
     return made
+
+
+def _tree_updates(program: Artifact) -> list[p4rt.Update]:
+    entities = [*_entities(program), *_tree_entities(program)]
+    return [p4rt.Update(type=p4rt.Update.INSERT, entity=each) for each in entities]
+
+
+def _of_tree(chance: random.Random, about: int, lanes: int) -> tuple[int, bytes]:
+    """Return a packet of a job of several switches, with its port."""
+    kind, port = chance.random(), chance.choice(PORTS)
+    if kind < 0.6:
+        jobs = UPLINK_JOB, UPLINK_JOB, TOP_JOB
+        return port, contribution(chance, port, about, lanes, jobs=jobs)
+    if kind < 0.95:
+        frame = _answer(chance, about, lanes)
+        return UPLINK if chance.random() < 0.95 else port, frame
+    return port, damage.frame(chance, [_answer(chance, about, lanes)]) or b"\0"
+
+
+def _about(frame: bytes) -> tuple[int, tuple[int, int], int]:
+    """Return a frame's kind, slot and copy, and sequence number, whatever it really is."""
+    header = frame[ENCAPSULATION_BYTES:].ljust(HEADER_BYTES, b"\0")
+    sequence = int.from_bytes(header[12:16])
+    return header[1] >> OPERATION_BITS, (int.from_bytes(header[8:10]), sequence % 2), sequence
+
+
+def _query(chance: random.Random, port: int, about: int) -> bytes:
+    """Return a query of the worker at a port."""
+    source = station(port)
+    front = encapsulation(source, SERVICE, packet_bytes(0), Ecn.CAPABLE)
+    packet = blank(1, 0, Kind.QUERY, front)
+    packet["job"], packet["term"] = chance.choice((UPLINK_JOB, UPLINK_JOB, TOP_JOB)), TERM
+    slot = chance.randrange(4)
+    packet["slot"] = FIRST_SLOT + slot + (4 if packet["job"][0] == TOP_JOB else 0)
+    packet["flags"] = chance.choice((Flag.WANTED, Flag.WANTED, 0))
+    packet["sequence"] = chance.choice((about,) * 4 + (about - 1, about + 1))
+    set_field(packet, "operation", Operation.WRAPPING_SUM if slot == 3 else Operation.SUM)
+    seal(packet, source.ip_number, source.udp_port)
+    return bytes(packet.tobytes())
 
 
 def _answer(chance: random.Random, about: int, lanes: int) -> bytes:

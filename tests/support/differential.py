@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from compared_switches import Output, Target, bmv2, embedded
-from contributions import rack_scenario, tree_scenario
+from contributions import quorum_scenario, rack_scenario, tree_scenario
 from google.protobuf import text_format
 from scenarios import Scenario, scenario
 from tiny_programs import FOLDER, Program, program
@@ -45,8 +45,8 @@ WHOLE = frozenset({"parse_stack"})
 """Programs that read headers which damaged packets lack. BMv2 then reads those of an earlier packet."""
 
 _AGGREGATION = {f"innet-{lanes}": lanes for lanes in SLOTS}
-_TREE = "tree-64"
-"""The program of innet-64 with a parent."""
+_TREES = {"tree-64": tree_scenario, "quorum-64": quorum_scenario}
+"""The program of innet-64 with a parent: all contributions are in every result, or only a quorum's."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class Outcome:
 def names() -> list[str]:
     """Return the programs that both switches should run alike, and that have vectors."""
     small = sorted(path.name.split(".")[0] for path in FOLDER.glob("*.p4info.txtpb"))
-    names = [*_AGGREGATION, _TREE, *small]
+    names = [*_AGGREGATION, *_TREES, *small]
     return [name for name in names if name not in {*NOT_COMPARABLE, NOT_RECORDED}]
 
 
 def load(name: str) -> Program:
     """Return a compiled program by name."""
-    if name in _AGGREGATION or name == _TREE:
+    if name in _AGGREGATION or name in _TREES:
         made = artifact(_AGGREGATION.get(name, 64))
         return Program(made.json, made.p4info)
     return program(name)
@@ -77,8 +77,8 @@ def draw(name: str, seed: int, packets: int) -> Scenario:
     """Return a random scenario of a program."""
     if name in _AGGREGATION:  # hardly any random packet is a worker's
         return rack_scenario(seed, packets, _AGGREGATION[name])
-    if name == _TREE:
-        return tree_scenario(seed, packets)
+    if name in _TREES:
+        return _TREES[name](seed, packets)
     return scenario(load(name), seed, packets, whole=name in WHOLE)
 
 

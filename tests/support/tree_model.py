@@ -5,15 +5,30 @@ switch above. As in :mod:`slot_model`, a packet that was sent once may arrive at
 number of times, or never. If the model `loses`, packets between the switches can also be lost for
 good. This shows how they are recovered, and takes many more states.
 
+With a quorum, the switch above makes a result of some racks' sums. A rack that is not in it takes the
+result all the same, in a cell that is unfinished or that still holds an earlier chunk. A worker whose
+rack is not complete asks the switch above for a result that was lost. A question changes nothing on
+its way. So it arrives in the step in which it is sent, and a later one stands for one that is delayed.
+
 Variants show the purpose of a part. One does not compare the sequence numbers of answers, and one
 does not raise a sum again. In one, the switch above does not know who wants lanes: it looks at the
-last contribution only.
+last contribution only. In one, workers do not ask. In one, a rack's switch takes a result without the
+lanes that its workers want. In one, it only takes a result if it has sent its sum up, as Tofino does.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from slot_model import NOBODY, Cell, Collective, FalseAlarm, Size, Sum, Workers, WrongSum
+from slot_model import (
+    NOBODY,
+    Cell,
+    Collective,
+    FalseAlarm,
+    Size,
+    Sum,
+    Workers,
+    WrongSum,
+)
 
 from innet.wire.layout import Kind
 
@@ -23,12 +38,21 @@ Cells = tuple[tuple[Cell, Cell], ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """The workers of every rack, and the size of the model."""
+    """The workers of every rack, and the size of the model.
+
+    A result takes the sums of `quorum` racks, where 0 means all racks.
+    """
 
     racks: tuple[tuple[int, ...], ...]
     slots: int
     chunks: int
     collectives: tuple[Collective, ...] = (Collective.ALL_REDUCE,)
+    quorum: int = 0
+
+    @property
+    def needed(self) -> int:
+        """Return the number of racks in a result."""
+        return self.quorum or len(self.racks)
 
     @property
     def size(self) -> Size:
@@ -64,7 +88,7 @@ class TreeState:
 
     `progress[worker][slot]` is the number of the slot's results that the worker has accepted.
     `raised` are the sums on their way up, and `answers` the results on their way down. `results`
-    are all results that the racks' switches have sent.
+    are all results that the racks' switches have sent. The workers in `ended` have ended with an error.
     """
 
     progress: tuple[tuple[int, ...], ...]
@@ -73,6 +97,7 @@ class TreeState:
     raised: frozenset[Packet] = frozenset()
     answers: frozenset[Packet] = frozenset()
     results: frozenset[Packet] = frozenset()
+    ended: Workers = NOBODY
 
 
 @dataclass(frozen=True)
@@ -96,6 +121,8 @@ class Child:
     workers: Workers
     compares: bool = True
     raises_again: bool = True
+    takes_early: bool = True
+    strict: bool = True
 
     def contribute(
         self, cell: Cell, worker: int, sequence: int, chunk: int
@@ -127,14 +154,33 @@ class Child:
         announced: bool = False,
     ) -> tuple[Cell, Reply | None]:
         """Take an answer of the parent."""
-        if (self.compares and sequence != cell.sequence) or cell.missing != 1:
+        newer = self.compares and sequence > cell.sequence
+        if self.compares and sequence < cell.sequence:
+            return cell, None
+        waits = cell.missing == 1 and not newer
+        if kind == Kind.PENDING:
+            return cell, Reply(kind, self.workers, members) if waits else None
+        if not waits and (not self.takes_early or not (newer or cell.missing)):
             return cell, None
         if kind != Kind.RESULT:
             return cell, Reply(kind, self.workers, members)
         carried = total is not None
+        withheld = announced and not carried
+        if self.strict and withheld and (cell.wanted or not waits):
+            return cell, None
+        cell = cell.restarted(sequence, 0) if newer else cell
         cell = replace(cell, arrived=members, missing=0, announced=announced, carried=carried)
         cell = cell if total is None else replace(cell, total=total)
-        return cell, self._down(cell, self.workers, cell.wanted)
+        return cell, self._down(cell, self.workers, cell.wanted if waits else self.workers)
+
+    def ask(self, cell: Cell, worker: int, sequence: int) -> Reply | None:
+        """Take a worker's question. Without a reply, it goes on to the parent."""
+        one = frozenset({worker})
+        if sequence < cell.sequence:
+            return Reply(Kind.STALE, one)
+        if sequence == cell.sequence and not cell.missing:
+            return self._down(cell, one, one)
+        return None
 
     def _up(self, cell: Cell) -> Reply:
         lanes = cell.total if cell.carried else None
@@ -153,28 +199,42 @@ def first_state(shape: Shape) -> TreeState:
     return TreeState(((0,) * shape.slots,) * shape.size.workers, (cells,) * len(shape.racks), cells)
 
 
-def finished(shape: Shape, state: TreeState) -> bool:
-    """Return whether every worker has every result."""
+def finished(shape: Shape, state: TreeState, *, without: Workers = NOBODY) -> bool:
+    """Return whether every worker has every result, `without` some workers."""
     size = shape.size
     return all(
-        done == size.uses(slot) for progress in state.progress for slot, done in enumerate(progress)
+        done == size.uses(slot)
+        for worker, progress in enumerate(state.progress)
+        for slot, done in enumerate(progress)
+        if worker not in without
     )
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The possible steps in such a tree."""
+    """The possible steps in such a tree. Workers that have `stopped` send nothing."""
 
     shape: Shape
     loses: bool = False
     compares: bool = True
     raises_again: bool = True
     knows_wants: bool = True
+    takes_early: bool = True
+    strict: bool = True
+    asks: bool = True
+    stopped: Workers = NOBODY
 
     def child(self, rack: int) -> Child:
         """Return a rack's switch."""
         workers = frozenset(self.shape.racks[rack])
-        return Child(self.shape.size, workers, self.compares, self.raises_again)
+        return Child(
+            self.shape.size,
+            workers,
+            self.compares,
+            self.raises_again,
+            self.takes_early,
+            self.strict,
+        )
 
     def steps(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
         """Yield all possible next steps, each with the state after it. Raises Violation."""
@@ -188,16 +248,84 @@ class Tree:
             if self.loses:
                 yield f"{packet} is lost", replace(state, answers=state.answers - {packet})
         yield from self._results(state)
+        if self.shape.quorum:
+            yield from self._ends(state)
+            if self.asks:
+                yield from self._questions(state)
 
     def _contributions(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
         size = self.shape.size
         for worker, progress in enumerate(state.progress):
+            if worker in self.stopped:
+                continue
             for slot, done in enumerate(progress):
                 for use in range(min(done + 1, size.uses(slot))):
                     what = (
                         f"worker {worker}'s contribution to chunk {size.chunk(slot, use)} arrives"
                     )
                     yield what, self.contribute(state, worker, slot, use)[0]
+
+    def _questions(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
+        """Yield the arrivals of workers' questions at the switch that can answer them."""
+        for worker, progress in enumerate(state.progress):
+            if worker in self.stopped:
+                continue
+            for slot, done in enumerate(progress):
+                for use in range(min(done + 1, self.shape.size.uses(slot))):
+                    what = f"worker {worker} asks for use {use} of slot {slot}"
+                    yield what, self.ask(state, worker, slot, use)[0]
+
+    def ask(
+        self, state: TreeState, worker: int, slot: int, use: int
+    ) -> tuple[TreeState, Reply | None]:
+        """Let a worker's question arrive at its switch, and above if it goes on."""
+        rack, sequence = self.shape.rack_of(worker), use + 1
+        mine = state.below[rack][slot][sequence % 2]
+        if reply := self.child(rack).ask(mine, worker, sequence):
+            return self._after(state, rack, slot, sequence, mine, reply), reply
+        cell = state.above[slot][sequence % 2]
+        if cell.sequence == sequence and not cell.missing:
+            packet = Packet(rack, slot, sequence, NOBODY, None, announced=False)
+            answers = state.answers | {_to(packet, cell, rack, wants=True)}
+            return replace(state, answers=answers), None
+        return state, None
+
+    def _ends(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
+        """Yield the workers' possible ends: left behind, or too few workers left for any result."""
+        ended = state.ended | self.stopped
+        left = sum(ended.isdisjoint(members) for members in self.shape.racks)
+        for worker, progress in enumerate(state.progress):
+            for slot, done in enumerate(progress):
+                if worker in ended or done == self.shape.size.uses(slot):
+                    continue
+                if self._left_behind(state, worker, slot, done + 1):
+                    yield (
+                        f"worker {worker} hears that the others have gone on in slot {slot}",
+                        replace(state, ended=state.ended | {worker}),
+                    )
+                elif left < self.shape.needed:
+                    yield (
+                        f"worker {worker} hears that too few are left",
+                        replace(state, ended=state.ended | {worker}),
+                    )
+
+    def _left_behind(self, state: TreeState, worker: int, slot: int, sequence: int) -> bool:
+        """Return whether a worker can hear STALE for its outstanding chunk. Raises FalseAlarm."""
+        rack, copy = self.shape.rack_of(worker), sequence % 2
+        mine, above = state.below[rack][slot][copy], state.above[slot][copy]
+        if above.sequence > sequence:  # it answers a sum or a question that was for this use
+            _, reply = self.child(rack).hear(mine, Kind.STALE, sequence, NOBODY)
+            sent = any(
+                (each.rack, each.slot, each.sequence) == (rack, slot, sequence)
+                for each in state.raised
+            )
+            if reply and (sent or self.asks):
+                return True
+        if mine.sequence <= sequence:
+            return False
+        if above.sequence < sequence or (above.sequence == sequence and above.missing):
+            raise FalseAlarm(f"worker {worker} hears that it is left behind in slot {slot}")
+        return True
 
     def contribute(
         self, state: TreeState, worker: int, slot: int, use: int
@@ -210,7 +338,8 @@ class Tree:
             sequence,
             self.shape.size.chunk(slot, use),
         )
-        if reply and reply.kind == Kind.STALE and use == state.progress[worker][slot]:
+        current = use == state.progress[worker][slot]
+        if reply and reply.kind == Kind.STALE and current and not self.shape.quorum:
             raise FalseAlarm(f"worker {worker} hears that it is left behind in slot {slot}")
         return self._after(state, rack, slot, sequence, cell, reply), reply
 
@@ -247,11 +376,12 @@ class Tree:
         cell, workers = state.above[slot][copy], frozenset(self.shape.racks[rack])
         if packet.sequence < cell.sequence:
             mine = state.below[rack][slot][copy]
-            if mine.sequence == packet.sequence and mine.missing == 1:
+            waits = mine.sequence == packet.sequence and mine.missing == 1
+            if waits and not self.shape.quorum:
                 raise FalseAlarm(f"the workers of rack {rack} hear that they are left behind")
             return state
         if packet.sequence > cell.sequence:
-            cell = cell.restarted(packet.sequence, len(self.shape.racks))
+            cell = cell.restarted(packet.sequence, self.shape.needed)
         elif cell.missing == 0:
             answer = _to(packet, cell, rack, wants=packet.wants)
             return replace(state, answers=state.answers | {answer})
@@ -263,28 +393,36 @@ class Tree:
             return state
         last = workers if packet.wants else NOBODY
         wanting = cell.wanted if self.knows_wants else last
+        # Who is not in the result has not said yet what it wants.
+        some = self.shape.needed < len(self.shape.racks) and bool(wanting)
         down = {
-            _to(packet, cell, each, wants=not wanting.isdisjoint(members))
+            _to(packet, cell, each, wants=some or not wanting.isdisjoint(members))
             for each, members in enumerate(self.shape.racks)
         }
         return replace(state, answers=state.answers | down)
 
     def _results(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
         """Yield the arrivals of results at workers whose chunks they answer."""
-        everybody = frozenset(range(self.shape.size.workers))
         for packet in state.results:
             for worker in self.shape.racks[packet.rack]:
                 done = state.progress[worker][packet.slot]
-                if done + 1 != packet.sequence:
+                if done + 1 != packet.sequence or worker in state.ended | self.stopped:
                     continue
                 size, chunk = self.shape.size, self.shape.size.chunk(packet.slot, done)
                 what = f"worker {worker} takes a result for chunk {chunk}"
-                lanes, exact = size.wants(worker, chunk), size.exact(everybody, chunk)
-                if (packet.total is not None) != (lanes and packet.announced):
+                lanes, exact = size.wants(worker, chunk), size.exact(packet.members, chunk)
+                if packet.total is None and lanes and packet.announced:
                     continue  # of a length that does not fit: as if it was damaged
-                if packet.members != everybody or (lanes and (packet.total or ()) != exact):
+                shown = () if lanes and packet.total is None else packet.total
+                wrong = shown not in (None, exact)
+                if wrong or not self._in_whole_racks(packet.members):
                     raise WrongSum(f"{what}, which is the sum of {packet.total}")
                 yield what, taken(state, worker, packet.slot)
+
+    def _in_whole_racks(self, members: Workers) -> bool:
+        """Return whether members are all workers of as many racks as a result takes."""
+        racks = [each for each in self.shape.racks if not members.isdisjoint(each)]
+        return len(racks) == self.shape.needed and members == frozenset().union(*racks)
 
 
 def taken(state: TreeState, worker: int, slot: int) -> TreeState:

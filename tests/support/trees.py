@@ -15,6 +15,7 @@ import callers
 import numpy as np
 from mortal import Mortal
 from racks import TIMEOUTS, WITHIN
+from waiting import until
 
 from innet.controller.server import ControllerServer
 from innet.host.agent import Agent
@@ -141,6 +142,15 @@ class Forest:
         with translated("show the switch"):
             shown: pb.Switch = self.stub.GetSwitch(pb.GetSwitchRequest(name=name))
             return shown
+
+    def until_in_another_term(self, term: int) -> None:
+        """Wait until the last job sums in the switches in another term."""
+
+        def is_in_it() -> bool:
+            job = self.show()
+            return job.term != term and job.path == pb.PATH_SWITCH
+
+        until(is_in_it)
 
     def restart_controller(self, **more: Any) -> None:
         """End the controller, and start another at its address. `more` are its arguments."""

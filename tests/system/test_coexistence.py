@@ -22,8 +22,8 @@ def test_beside_tcp_sums_are_exact_and_nothing_is_repeated_without_end():
 
 def progress(made: namespaces.Rack, token: str, case: Case) -> None:
     with traffic(made, token, case, elements=100_000) as (worker, sink):
-        until(lambda: worker.counts()["sums"] >= SUMS)
-        until(lambda: sink.counts()["bytes"] >= BYTES)
-        sums = worker.counts()
+        until(lambda: worker.ask()["sums"] >= SUMS)
+        until(lambda: sink.ask()["bytes"] >= BYTES)
+        sums = worker.ask()
     assert sums["wrong"] == 0
     assert sums["repeated"] < 2 * sums["chunks"]

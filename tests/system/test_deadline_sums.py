@@ -1,6 +1,6 @@
 """Sums that do not wait for late workers have each contribution once, on time or later."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from faulty_job import faulty_job
 from racks import WITHIN, Rack, means, rack, random_vectors
-from scripted_lateness import Late, ScriptedLateness
+from scripted_lateness import NOBODY, SCRIPT, at_once, scripted
 from trees import forest
 
 from benchmarks.emulated.stragglers import DEADLINE, Case, checked, integers
@@ -19,32 +19,12 @@ from innet.host.deadline_sums import DeadlineSums
 from innet.local.faults import Faults
 
 LANES, WORKERS = 64, 4
-NOBODY: Late = (set(), 1)
-SCRIPT = [
-    *[NOBODY] * 2, *[({1}, 2)] * 3, *[({1}, 4)] * 5, *[({1, 3}, 8)] * 9, ({1, 3}, 4), *[NOBODY] * 2,
-    *[({0}, 2)] * 3,
-]  # fmt: skip
-"""The late workers of each step and their stride; once the worker with the state is another."""
 
 
 @pytest.fixture(scope="module")
 def tor() -> Iterator[Rack]:
     with rack(WORKERS, LANES) as running:
         yield running
-
-
-def scripted(agents: Sequence[Agent], script: Sequence[Late] = SCRIPT) -> list[DeadlineSums]:
-    found = [DeadlineSums(agent) for agent in agents]
-    for each in found:
-        each.late = ScriptedLateness(len(agents), script)
-    return found
-
-
-def at_once(agents: Sequence[Agent], work: Callable[[int], Any]) -> list[Any]:
-    """Return what each worker's thread returns."""
-    with ThreadPoolExecutor(len(agents)) as pool:
-        running = [pool.submit(work, rank) for rank in range(len(agents))]
-        return [each.result(WITHIN) for each in running]
 
 
 def check(agents: Sequence[Agent], floats: int, seed: int = 0) -> list[dict[str, Any]]:

@@ -2,22 +2,20 @@
 
 import contextlib
 import itertools
-import random
 import signal
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from bursting_jobs import sum_in_bursts
 from cluster import Cluster, Worker, cluster
 from forked import ranks
-from racks import WITHIN, Rack, rack
+from racks import Rack, rack
 from trees import integers, sums
 from waiting import until
 
-from innet.host.agent import Agent
+from innet.machine.environment import PRIVATE_KEY_FILE
 from innet.p4.artifacts import SLOTS as SLOTS_OF
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect
@@ -157,55 +155,25 @@ def tor() -> Iterator[Rack]:
         yield running
 
 
-def bursts(agents: list[Agent], seed: int, over: threading.Event, used: set[int]) -> None:
-    """Sum in bursts, compare every sum, and note the numbers of slots that were used."""
-    chance = random.Random(seed)
-    for number in itertools.count():
-        for _ in range(chance.randrange(1, 6)):
-            vectors = integers(1000 * seed + number, len(agents), chance.randrange(1, 8000))
-            for result in sums(agents, vectors):
-                np.testing.assert_array_equal(result, vectors.sum(axis=0, dtype=np.int64))
-            used.update(each.term.slots for each in agents if each.term)
-        if over.wait(chance.random() * 0.1):
-            break
+@pytest.fixture(params=[False, True], ids=["plain", "private"])
+def privacy(request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Let the workers that join have a key, or none."""
+    if request.param:
+        key = tmp_path / "key"
+        key.touch(0o600)
+        key.write_bytes(bytes(range(32)))
+        monkeypatch.setenv(PRIVATE_KEY_FILE, str(key))
+    return request.param
 
 
-def test_every_sum_is_exact_while_jobs_lend_slots_to_each_other(tor: Rack):
-    over = threading.Event()
+def test_every_sum_is_exact_while_jobs_lend_slots_to_each_other(tor: Rack, privacy: bool):
     with contextlib.ExitStack() as stack:
         jobs = [
             stack.enter_context(tor.workers(2, 32, min_slots=4, priority=number % 2))
             for number in range(4)
         ]
-        used: list[set[int]] = [set() for _ in jobs]
-        with ThreadPoolExecutor(len(jobs)) as pool:
-            running = [
-                pool.submit(bursts, job, seed, over, used[seed]) for seed, job in enumerate(jobs)
-            ]
-            try:
-                until(lambda: len(_numbers(jobs)) == len(jobs))
-                begun = _numbers(jobs)
-                until(
-                    lambda: (_moved(jobs, begun, 8) and all(len(sizes) > 1 for sizes in used))
-                    or any(each.done() for each in running)
-                )
-            finally:
-                over.set()
-            for each in running:
-                each.result(WITHIN)
-
-
-def _numbers(jobs: list[list[Agent]]) -> list[int]:
-    """Return the terms of the jobs that have begun one."""
-    return [job[0].term.number for job in jobs if job[0].term]
-
-
-def _moved(jobs: list[list[Agent]], begun: list[int], terms: int) -> bool:
-    """Return whether every job has begun so many terms since."""
-    now = _numbers(jobs)
-    return len(now) == len(begun) and all(
-        (after - before) % (1 << 16) >= terms for before, after in zip(begun, now, strict=True)
-    )
+        assert all(each.private == privacy for job in jobs for each in job)
+        sum_in_bursts(jobs)
 
 
 def test_slots_that_a_new_job_reserves_are_given_up_at_once(tor: Rack):

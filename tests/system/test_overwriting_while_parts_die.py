@@ -7,9 +7,7 @@ import contextlib
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,12 @@ import numpy as np
 import pytest
 import torch
 from callers import KINDS, submit, vector
+from gloo_fallbacks import gloo_fallbacks
 from mortal import Mortal, controlled, mortal_switch, open_job
 from racks import WITHIN
-from torch.distributed import HashStore, ProcessGroupGloo
 from trees import forest
 
 from innet.host.agent import Agent
-from innet.host.fallback import GlooFallback
 from innet.local.faults import DOWN, LOST, Faults, Wiring, faulty
 
 ROUNDS = int(os.environ.get("INNET_KILLS", "2"))
@@ -67,14 +64,8 @@ def one_switch(folder: Path, fallbacks: Sequence[Any] = (None, None)) -> Iterato
 
 @contextlib.contextmanager
 def one_switch_and_a_fallback(folder: Path) -> Iterator[Scene]:
-    store, forever = HashStore(), timedelta(days=1)
-    with ThreadPoolExecutor(2) as pool:
-        groups = pool.map(lambda rank: ProcessGroupGloo(store, rank, 2, forever), range(2))
-        fallbacks = [GlooFallback(2, group, group) for group in groups]
-    with one_switch(folder, fallbacks) as scene:
+    with gloo_fallbacks(2) as fallbacks, one_switch(folder, fallbacks) as scene:
         yield scene
-    for each in fallbacks:
-        each.close()
 
 
 @contextlib.contextmanager

@@ -9,17 +9,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
 
 import numpy as np
 import pytest
+from gloo_fallbacks import gloo_fallbacks
 from nodes import met
 from racks import WITHIN
-from torch.distributed import HashStore, ProcessGroupGloo
 from trees import Forest, forest
 
 from innet.host.agent import Agent
-from innet.host.fallback import GlooFallback
 from innet.local.faults import Faults
 from innet.machine.environment import PRIVATE_KEY_FILE
 from innet.rpc import innet_pb2 as pb
@@ -74,16 +72,11 @@ def a_tree_with_a_killed_switch() -> Iterator[Scene]:
 
 @contextlib.contextmanager
 def the_fallback() -> Iterator[Scene]:
-    store, forever = HashStore(), timedelta(days=1)
-    with ThreadPoolExecutor(WORKERS) as pool:
-        groups = pool.map(
-            lambda rank: ProcessGroupGloo(store, rank, WORKERS, forever), range(WORKERS)
-        )
-        fallbacks = [GlooFallback(WORKERS, group, group) for group in groups]
     with (
+        gloo_fallbacks(WORKERS) as fallbacks,
         forest({"tor": WORKERS}, {}) as trees,
-        contextlib.ExitStack() as stack,
         trees.job("tor", WORKERS) as (name, token),
+        contextlib.ExitStack() as stack,
     ):
         agents = [
             stack.enter_context(trees.worker(name, token, rank, "tor", fallback=fallback))
@@ -91,9 +84,6 @@ def the_fallback() -> Iterator[Scene]:
         ]
         yield Scene(agents, trees.switches["tor"].kill)
         assert trees.show(name).path == pb.PATH_FALLBACK
-        stack.close()
-        for each in fallbacks:
-            each.close()
 
 
 @contextlib.contextmanager

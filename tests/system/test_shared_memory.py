@@ -33,6 +33,7 @@ SERVICE = Address("02:00:00:00:00:fe", "10.0.255.254", 19790)
 LANES = 64
 OFFER = socket.CMSG_LEN(3 * array.array("i").itemsize)
 RING_BYTES = 1 << 20
+LARGE = (4 << 20) // 4 + 1000  # numbers, whose sums are stored past the caches
 ELEMENTS = int(os.environ.get("INNET_SOAK_ELEMENTS", "50000"))
 PIECE = 500_000
 
@@ -80,6 +81,25 @@ def connected(link: str) -> tuple[socket.socket, list[int]]:
     connection.connect(str(path_of(link)))
     _, files, *_ = socket.recv_fds(connection, 64, 3)
     return connection, files
+
+
+@pytest.mark.parametrize("op", ["sum", "mean"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_large_vectors_of_floats_are_exact(rack, op, in_place):
+    given = np.random.default_rng(5).integers(-999, 999, (WORKERS, LARGE)).astype(np.float32)
+    wanted = given.sum(0) if op == "sum" else given.sum(0) / np.float32(WORKERS)
+    with workers(rack) as agents:
+        calls = [
+            agent.submit(own.copy(), op, in_place=in_place)
+            for agent, own in zip(agents, given, strict=True)
+        ]
+        for each in calls:
+            np.testing.assert_array_equal(each.result(), wanted)
+
+
+def test_large_vectors_of_integers_are_exact(rack):
+    with workers(rack) as agents:
+        check_sum(agents, LARGE)
 
 
 def test_sums_are_exact(rack):

@@ -23,7 +23,7 @@ def test_every_result_of_thirty_two_workers_is_right_and_a_killed_controller_dis
     levels: tuple[int, ...],
 ):
     tree = Tree(levels, 32)
-    job = Sum(tree.workers, ELEMENTS, seed=3, loss=0.002)
+    job = Sum(tree.workers, ELEMENTS, seed=3, loss=0.002, listeners=tree.branch)
     found = measured(tree, job, 64, LANES, 2, kill=True)
     assert found.workers == 32
     assert found.counts["results"] == tree.workers * math.ceil(ELEMENTS / LANES)
@@ -80,7 +80,7 @@ def test_lossy_cables_lose_the_same_packets_in_every_run_and_change_none():
 
 
 def test_the_oracle_is_the_sum_of_all_workers_windows_of_the_pool():
-    pool, right, chunks = Sum(5, 30, seed=7, loss=0.0).vectors(8)
+    pool, right, chunks = Sum(5, 30, seed=7, loss=0.0, listeners=5).vectors(8)
     wanted = [sum(int(pool[rank + at]) for rank in range(5)) for at in range(32)]
     assert chunks == 4
     assert right.reshape(-1).tolist() == wanted
@@ -89,6 +89,7 @@ def test_the_oracle_is_the_sum_of_all_workers_windows_of_the_pool():
 def test_workers_are_spread_evenly_and_a_switch_without_a_node_is_refused():
     tree = Tree((3, 2, 1), 8)
     assert tree.racks() == ["0-0"] * 3 + ["0-1"] * 3 + ["0-2"] * 2
+    assert tree.branch == 4
     assert tree.parents == {
         "2-0": "", "1-0": "2-0", "1-1": "2-0", "0-0": "1-0", "0-1": "1-0", "0-2": "1-1",
     }  # fmt: skip

@@ -29,7 +29,7 @@ def create(
         str, typer.Argument(help="A new name: letters, digits, [b].[/b], [b]_[/b] and [b]-[/b].")
     ],
     switch: Annotated[str, typer.Option(help="The switch that sums, or the top of a tree.")],
-    workers: Annotated[int, typer.Option(min=0, help="The number of workers, 1 to 32.")],
+    workers: Annotated[int, typer.Option(min=0, help="The number of workers, 1 to 4096.")],
     slots: Annotated[
         int,
         typer.Option(min=0, help=f"Chunks in flight at once, a power of two; 0: {defaults.SLOTS}."),
@@ -45,12 +45,13 @@ def create(
         int,
         typer.Option(
             min=0,
-            help="Lend all slots but so many, a power of two, to other jobs while the workers compute; "
-            "0: lend none.",
+            help="Slots that the job keeps, a power of two. While its workers compute, it lends the "
+            "others to other jobs. 0: it lends none.",
         ),
     ] = 0,
     priority: Annotated[
-        int, typer.Option(min=0, max=100, help="Among the jobs that borrow slots.")
+        int,
+        typer.Option(min=0, max=100, help="Jobs with a higher priority borrow slots first."),
     ] = 0,
     queue: Annotated[
         bool, typer.Option("--queue", help="Wait for slots if none are free.")

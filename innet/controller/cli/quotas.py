@@ -26,11 +26,13 @@ Owner = Annotated[
 def set_quota(
     owner: Owner = "",
     default: Annotated[
-        bool, typer.Option("--default", help="All owners that have no quota of their own.")
+        bool, typer.Option("--default", help="Limit all owners that have no quota of their own.")
     ] = False,
     jobs: Annotated[
         int,
-        typer.Option(min=0, max=_MOST, help="The most jobs, with those that wait; 0: no limit."),
+        typer.Option(
+            min=0, max=_MOST, help="The most jobs, including those that wait; 0: no limit."
+        ),
     ] = 0,
     slots: Annotated[
         int, typer.Option(min=0, max=_MOST, help="The most slots of all jobs; 0: no limit.")
@@ -43,8 +45,8 @@ def set_quota(
 ) -> None:
     """Give an owner of jobs a quota, in place of its last one.
 
-    Jobs that run go on, also beyond the quota. Without a limit, the owner has no quota of its own any
-    more.
+    Running jobs go on, even if they exceed the quota. Without any limit, the command removes the owner's
+    quota.
     """
     if bool(owner) == default:
         raise UsageError("give either the name of an owner or --default")

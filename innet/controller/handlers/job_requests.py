@@ -17,7 +17,12 @@ from innet.controller.jobs.records import JobSpec, SlotRange
 from innet.controller.jobs.terms import LAST_TERM
 from innet.controller.jobs.trees import Fabric
 from innet.controller.state import messages, validation
-from innet.controller.state.inventory import contributors, drained, uplinks
+from innet.controller.state.inventory import (
+    contributors,
+    drained,
+    uplinks,
+    without_tree_quorums,
+)
 from innet.controller.state.registry import Registry
 from innet.controller.switches.supervisor import Supervisor
 from innet.errors import AlreadyExists, ControllerError, NoCapacity, SwitchError, UsageError
@@ -55,7 +60,8 @@ class JobRequests:
             fabric = Fabric.below(
                 request.switch, uplinks(registry.switches), contributors(registry.switches)
             ).with_drained(drained(registry.switches))
-            validation.check_tree(request, len(fabric.uplinks), fabric.contributors)
+            chips = without_tree_quorums(registry.switches, fabric.uplinks)
+            validation.check_tree(request, len(fabric.uplinks), fabric.contributors, chips)
             token = "" if request.token_digests else new_token()
             slots = self._slots(request)
             self._check_most_jobs()

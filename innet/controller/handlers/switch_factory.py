@@ -13,6 +13,7 @@ from innet.controller.state.registry import Registry
 from innet.controller.switches.aggregation import AggregationSwitch
 from innet.controller.switches.election import VACANT_FOR_S, Candidate, Id
 from innet.controller.switches.entries import most_workers
+from innet.controller.switches.inspections import Inspections
 from innet.controller.switches.names import Names
 from innet.controller.switches.supervisor import Supervisor
 from innet.controller.switches.targets.choice import find
@@ -30,7 +31,7 @@ class SwitchFactory:
         identity: tls.Identity | None,
     ) -> None:
         self._registry, self._events, self._identity = registry, events, identity
-        self._hellos = hellos
+        self._hellos, self._inspections = hellos, Inspections()
         # Of two controllers the one that started later is in charge of a switch.
         self._started = time.time_ns()
 
@@ -57,7 +58,8 @@ class SwitchFactory:
             # A person who adds a switch should not wait for a controller that is gone.
             return candidate.take_charge(connect_as, 0.0 if patient else VACANT_FOR_S)
 
-        made = Switch(record, program, allocator, Supervisor(record.name, connect, self._events))
+        supervisor = Supervisor(record.name, connect, self._events, self._inspections)
+        made = Switch(record, program, allocator, supervisor)
         return made
 
     def _silent(self, record: SwitchRecord) -> frozenset[int]:

@@ -116,7 +116,8 @@ class WorkerEvents:
                 actions = job.rejoin(nonce, now, fallback=fallback)
                 _log.info("a worker's connection is back", job=request.job, rank=request.rank)
             else:
-                unheard = registry.members.presence.unheard(job.roster.nonces)
+                holder = job.roster.workers.get(request.rank)
+                unheard = registry.members.presence.unheard([holder.nonce] if holder else [])
                 actions = job.join(request.rank, nonce, now, fallback=fallback, unheard=unheard)
             registry.members.add(nonce, job, request.rank, stream)
             registry.commit(job, [*actions, *registry.waits.repeat(job, nonce)])

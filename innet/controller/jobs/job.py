@@ -61,7 +61,8 @@ class Job:
         job.switches.fresh, job.switches.loan = record.fresh, record.loan
         job.roster.departed = dict(record.departed)
         job.roster.restore(record.workers, now)
-        if record.agreement:
+        left_tree = record.departed and record.spec.others and not job.roster.ending
+        if record.agreement and not left_tree:  # it does not tell where in a tree they were
             job.terms.agreement = record.agreement
         elif job.roster.workers:  # their answers to the earlier controller are lost
             job.terms.next(Cause.CONTROLLER_RESTARTED, now)
@@ -225,7 +226,8 @@ class Job:
         worker = self.roster.remove(nonce, reason, now)
         if not worker:
             return []
-        self.switches.forget_worker(worker.rank)
+        running = self.path == Path.SWITCH
+        self.switches.forget_worker(worker.rank, worker.where if running else None)
         if not worker.where:  # the others have never met it
             self.history.note_failed_join(Departed(worker.rank, reason, now, admitted=False))
             return []
@@ -235,7 +237,7 @@ class Job:
             return self.terms.begin_generation(now)
         actions: Actions = [Notify(each.nonce, Departure(worker.rank, reason)) for each in others]
         counted_on = self.path == Path.FALLBACK or self.roster.left < self.spec.quorum
-        if counted_on:
+        if counted_on or self.switches.stalled:
             why = f"worker {worker.rank} has left"
             return actions + self.terms.renew(Cause.WORKER_LEFT, why, now, worker.rank)
         return actions + self.terms.advance(now)

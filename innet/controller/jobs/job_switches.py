@@ -45,6 +45,7 @@ class JobSwitches:
         self._used_since: dict[str, float] = {}  # the switches that were lost before
         self._clear: set[str] = set()  # the switches that have cleared their cells
         self._held: dict[str, frozenset[int]] = {}  # the ranks that each switch admits
+        self._absent: dict[int, Attachment] = {}  # of those who have left a tree in this term
         # The last plan, trees and assignments, with what they are for.
         self._planned: tuple[object, Plan] = (None, {})
         self._grown: tuple[object, list[Tree]] = (None, [])
@@ -61,9 +62,12 @@ class JobSwitches:
     def pending(self) -> int:
         """Return how many workers are missing before it is known which switches sum.
 
-        Where there is one switch, it is known from the beginning.
+        Where there is one switch, it is known from the beginning. Workers that have left count only if
+        too few are left without them.
         """
-        return 0 if len(self.fabric.uplinks) == 1 else self._roster.missing
+        if len(self.fabric.uplinks) == 1:
+            return 0
+        return self._roster.missing if self._roster.ending else len(self._roster.to_come)
 
     @property
     def plan(self) -> Plan:
@@ -75,6 +79,7 @@ class JobSwitches:
         if not self.slot_range or self.pending:
             return {}
         at, quorum = self._roster.attachments, self._roster.quorum
+        at = {**at, **self._absent} if self._absent else at  # a copy would not be the same
         needs = (fabric, self.slot_range, at, quorum)
         if self._planned[0] != needs:
             plan = shares(
@@ -151,6 +156,17 @@ class JobSwitches:
         back = {each for each in lost - on_detour if not why[each]}
         changes = back and self.planned(self.fabric.with_lost(lost - back)) != self.plan
         return sorted(back) if changes else []
+
+    @property
+    def stalled(self) -> bool:
+        """Return whether results lack too many of a tree's workers because these have left."""
+        absent = self._absent.keys()
+        return any(
+            sum(absent.isdisjoint(each.ranks) for each in share.contributors) < share.awaited
+            for every in self.plan.values()
+            for share in every
+            if not share.uplink
+        )
 
     def sums(self, switch: str) -> bool:
         """Return whether a switch is one of those that sum."""
@@ -280,13 +296,20 @@ class JobSwitches:
         if not self._problems[switch]:
             self._held[switch] = frozenset(ranks)
 
-    def forget_worker(self, rank: int) -> None:
-        """Note that a worker has left."""
-        self._held = {switch: held - {rank} for switch, held in self._held.items()}
+    def forget_worker(self, rank: int, where: Attachment | None = None) -> None:
+        """Note that a worker has left.
+
+        If it was part of a tree that sums, the tree stays as it is until the next term: in a term, no
+        bit may stand for another contributor. Then `where` is the worker's attachment.
+        """
+        if where and self._spec.others and not self._roster.ending:
+            self._absent[rank] = where
+        else:
+            self._held = {switch: held - {rank} for switch, held in self._held.items()}
 
     def begin_term(self, now: float, *, still_clear: bool) -> None:
         """Forget what the switches hold for the last term, and choose those of the next."""
         self.choose(now)
-        self._held = {}
+        self._held, self._absent = {}, {}
         if not still_clear:
             self._clear = set()

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from innet.controller.jobs.events import Resume
 from innet.wire.frames import Address
+from innet.wire.layout import MOST_CONTRIBUTORS
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class Contributor:
     instance: int
     where: Attachment
 
+    @property
+    def is_switch(self) -> bool:
+        """Return whether it is a switch. The instances of workers are those of the bits."""
+        return self.instance > MOST_CONTRIBUTORS
+
 
 @dataclass(frozen=True)
 class Share:
@@ -77,6 +83,11 @@ class Share:
     def ranks(self) -> frozenset[int]:
         """Return the ranks of all workers below."""
         return frozenset().union(*(each.ranks for each in self.contributors))
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether the result may lack contributions."""
+        return not self.uplink and self.awaited < len(self.contributors)
 
 
 @dataclass(frozen=True)

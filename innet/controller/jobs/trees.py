@@ -210,10 +210,33 @@ def shares(
     """Return the shares of every switch of the trees in a job with these workers, by rank.
 
     The slots are cut into aligned ranges, which are dealt to the trees in turn. A result takes the
-    contributions of `quorum` workers. Where several switches sum, these are all workers. With
+    contributions of `quorum` workers at least. Only the top of a tree can do without some of its
+    contributors, and it does without any of them as long as the others stand for enough workers. If the
+    bits at the tops do not stand for the same workers, a result takes all contributions. With
     `by_rank`, the bit of a worker is its rank, so that it does not depend on who else is there.
     The switches have bitmaps of `most` bits.
     """
+    made = _shares(trees, slot_range, workers, quorum, by_rank=by_rank, most=most)
+    meanings = {
+        tuple((each.bits, each.ranks) for each in share.contributors)
+        for every in made.values()
+        for share in every
+        if not share.uplink
+    }
+    if len(meanings) > 1 and quorum < len(workers):
+        return _shares(trees, slot_range, workers, len(workers), by_rank=by_rank, most=most)
+    return made
+
+
+def _shares(
+    trees: list[Tree],
+    slot_range: SlotRange,
+    workers: Mapping[int, Attachment],
+    quorum: int,
+    *,
+    by_rank: bool,
+    most: int,
+) -> dict[str, tuple[Share, ...]]:
     pieces = 1
     while pieces < min(len(trees), slot_range.slots):
         pieces *= 2
@@ -226,11 +249,21 @@ def shares(
         first = slot_range.first_slot + piece * size
         for switch, contributors in _contributors(tree, workers, bits).items():
             link = tree.links.get(switch)
-            awaited = len(contributors) + 1 if link else len(contributors) + quorum - len(workers)
+            awaited = len(contributors) + 1 if link else _awaited(contributors, quorum)
             level_bit = _level_bit(levels[switch], most) if link else 0
             share = Share(first, size, contributors, link, awaited, level_bit)
             made[switch] = (*made.get(switch, ()), share)
     return made
+
+
+def _awaited(contributors: Iterable[Contributor], quorum: int) -> int:
+    """Return how many contributors stand for `quorum` workers, whichever of them they are."""
+    held, sizes = 0, sorted(len(each.ranks) for each in contributors)
+    for count, size in enumerate(sizes, 1):
+        held += size
+        if held >= quorum:
+            return count
+    return len(sizes) + quorum - held
 
 
 def answering_only(
@@ -299,13 +332,21 @@ def _ranks(workers: Mapping[int, Attachment]) -> _Bits:
 def _bits(trees: Iterable[Tree], workers: Mapping[int, Attachment]) -> _Bits:
     """Return bits in the order of the contributors.
 
-    Of one switch, the bits of its workers come first, in the order of their ranks. A contributor
-    has the same bit in all slots.
+    Of one switch, the bits of its workers come first, in the order of their ranks. Those of switches
+    below follow, in the order of the lowest ranks below them, so that parents of the same racks number
+    them alike. A contributor has the same bit in all slots.
     """
     order: list[tuple[str, int | str]] = [
         (where.switch, rank) for rank, where in sorted(workers.items())
     ]
-    order += sorted({(link.parent, name) for tree in trees for name, link in tree.links.items()})
+    lowest: dict[tuple[str, str], int] = {}
+    for tree in trees:
+        for rank, where in sorted(workers.items()):
+            for switch in _way(tree.links, where.switch):
+                if link := tree.links.get(switch):
+                    lowest.setdefault((link.parent, switch), rank)
+    below = sorted(lowest, key=lambda each: (each[0], lowest[each], each[1]))
+    order += below
     bits: _Bits = {}
     taken: Counter[str] = Counter()
     for switch, each in order:

@@ -74,6 +74,11 @@ def contributors(switches: Switches) -> dict[str, int]:
     return {name: find(each.record.target).contributors for name, each in switches.items()}
 
 
+def without_tree_quorums(switches: Switches, names: Iterable[str]) -> list[str]:
+    """Return those of some switches whose trees can only sum the contributions of all workers."""
+    return [name for name in names if not find(switches[name].record.target).tree_quorums]
+
+
 def drained(switches: Switches) -> frozenset[str]:
     """Return the drained switches."""
     return frozenset(name for name, each in switches.items() if each.record.drained)

@@ -1,6 +1,7 @@
 """The workers of all jobs: each one's job, its stream, and its presence."""
 
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from innet.controller.jobs.events import Actions, Notify
 from innet.controller.jobs.host_addresses import HostAddresses
@@ -10,6 +11,9 @@ from innet.controller.state.pace import USUAL_S, Pace
 from innet.controller.state.presence import Presence
 from innet.controller.state.streams import Stream
 from innet.errors import AlreadyExists, InnetError
+
+if TYPE_CHECKING:
+    from innet.rpc import innet_pb2 as pb
 
 _RETURNS_PER_S = 100
 """The workers that come back to a restarted controller in a second, on a slow machine."""
@@ -63,12 +67,16 @@ class Members:
         self.presence.disconnected(nonce)
 
     def deliver(self, actions: Actions) -> None:
-        """Send events to workers, and end streams."""
+        """Send events to workers, and end streams. An event for many workers is one message."""
+        made: dict[int, pb.JoinEvent] = {}
         for action in actions:
             stream = self._streams.get(action.nonce)
             if isinstance(action, Notify):
                 if stream:
-                    stream.send(event_message(action.event))
+                    event = action.event
+                    if id(event) not in made:
+                        made[id(event)] = event_message(event)
+                    stream.send(made[id(event)])
                 continue
             if stream:
                 stream.end(action.problem)

@@ -1,11 +1,41 @@
 """One worker's event queue, from the registry to the gRPC call that sends the events."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
+from weakref import WeakKeyDictionary
 
 from innet.errors import InnetError, UsageError
 from innet.machine.tcp import TcpConnection
 from innet.rpc import innet_pb2 as pb
+
+_Item = pb.JoinEvent | InnetError | None
+_Outbox = asyncio.Queue[_Item]
+
+
+class _Post:
+    """Items on their way to the outboxes of one event loop, which is woken once for all that wait."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._wake, self._lock = loop.call_soon_threadsafe, threading.Lock()
+        self._waiting: list[tuple[_Outbox, _Item]] = []
+
+    def put(self, outbox: _Outbox, item: _Item) -> None:
+        """Put an item into an outbox soon. Any thread may call it, and items keep their order."""
+        with self._lock:
+            self._waiting.append((outbox, item))
+            first = len(self._waiting) == 1
+        if first:
+            self._wake(self._deliver)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for outbox, item in waiting:
+            outbox.put_nowait(item)
+
+
+_posts: WeakKeyDictionary[asyncio.AbstractEventLoop, _Post] = WeakKeyDictionary()
 
 
 class Stream:
@@ -19,16 +49,17 @@ class Stream:
         self.job, self.rank, self.nonce = "", 0, 0
         self.certificate = certificate
         self.connection = connection
-        self._loop = asyncio.get_running_loop()
-        self._outbox: asyncio.Queue[pb.JoinEvent | InnetError | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        self._post = _posts.setdefault(loop, _Post(loop))
+        self._outbox: _Outbox = asyncio.Queue()
 
     def send(self, event: pb.JoinEvent) -> None:
         """Queue an event for the worker."""
-        self._put(event)
+        self._post.put(self._outbox, event)
 
     def end(self, problem: InnetError | None = None) -> None:
         """End the stream, with or without an error."""
-        self._put(problem)
+        self._post.put(self._outbox, problem)
 
     async def events(self, first_within: float) -> AsyncIterator[pb.JoinEvent]:
         """Yield all events. Raises the error that the stream ends with.
@@ -42,10 +73,7 @@ class Stream:
             yield event
             event = await self._outbox.get()
 
-    def _put(self, item: pb.JoinEvent | InnetError | None) -> None:
-        self._loop.call_soon_threadsafe(self._outbox.put_nowait, item)
-
-    async def _first(self, within: float) -> pb.JoinEvent | InnetError | None:
+    async def _first(self, within: float) -> _Item:
         try:
             return await asyncio.wait_for(self._outbox.get(), within)
         except TimeoutError:

@@ -156,11 +156,12 @@ def _check_lending(request: pb.CreateJobRequest) -> None:
         )
 
 
-def check_tree(request: pb.CreateJobRequest, switches: int, most: int) -> None:
+def check_tree(
+    request: pb.CreateJobRequest, switches: int, most: int, chips: Sequence[str]
+) -> None:
     """Check a job against the number of its switches, and the `most` contributors of each.
 
-    Several switches can sum only the contributions of all workers, because no switch knows in time
-    which workers are there.
+    In trees with any of the `chips`, a result takes the contributions of all workers.
     """
     if switches == 1 and request.workers > most:
         raise NoCapacity(
@@ -168,10 +169,11 @@ def check_tree(request: pb.CreateJobRequest, switches: int, most: int) -> None:
             "contributions at most, because its bitmaps have as many bits; create the job on "
             "a switch that has others below it, and attach the workers there"
         )
-    if switches > 1 and least_workers(request) < request.workers:
+    if switches > 1 and chips and least_workers(request) < request.workers:
         raise UsageError(
-            f"{request.switch!r} has switches below it, so the job needs all of its workers: leave out "
-            "--quorum and --min-workers, or create the job on one of the lowest switches"
+            f"the job would sum in a tree with the Tofino {chips[0]!r}, whose program needs the "
+            f"contributions of all workers there: leave out --quorum and --min-workers, or create the "
+            "job on one of the lowest switches"
         )
 
 

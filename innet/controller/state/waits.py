@@ -71,17 +71,19 @@ class Waits:
             _log.warning("workers wait", job=name, waited_for=sorted(wait.ranks), seconds=waiting)
         elif logged and not wait.ranks:
             _log.info("workers have waited", job=name, seconds=round(seconds, 1))
-        return [_notice(each, wait) for each in job.roster.admitted] if changed else []
+        return _notices(job.roster.admitted, wait) if changed else []
 
     def repeat(self, job: Job, nonce: int) -> Actions:
         """Notify a worker that has come back of its job's wait."""
         wait = self.of(job)
         back = [each for each in job.roster.admitted if each.nonce == nonce]
-        return [_notice(each, wait) for each in back if wait.ranks]
+        return _notices(back, wait) if wait.ranks else []
 
 
-def _notice(worker: Worker, wait: Wait) -> Notify:
-    return Notify(worker.nonce, Waiting(tuple(sorted(wait.ranks))))
+def _notices(workers: Iterable[Worker], wait: Wait) -> Actions:
+    """Return a notice for each of these workers. All have the same event."""
+    event = Waiting(tuple(sorted(wait.ranks)))
+    return [Notify(each.nonce, event) for each in workers]
 
 
 def waited_for(job: Job, now: float, heartbeat_s: float = USUAL_S) -> frozenset[int]:

@@ -61,7 +61,11 @@ class AggregationSwitch:
         self._record, self._present = record, present or (lambda: record)
         target = find(record.target)
         self._clearing = CellClearing(
-            record.service, target.clears_at_once, self._send, lambda: self.broken
+            record.service,
+            program.slots,
+            target.clears_at_once,
+            self._send,
+            lambda: self.broken,
         )
         self._ended = ended
         self._connection = SwitchConnection(
@@ -93,6 +97,7 @@ class AggregationSwitch:
         runs = self._connection.cookie() == cookie
         if not runs:
             self._connection.run(self._program.device_config, cookie)
+            self._clearing.program_loaded()
         self._entries.recollect()
         return runs and self._entries.own_held
 
@@ -117,6 +122,9 @@ class AggregationSwitch:
 
         Returns, by job, why the switch refused a job's entries.
         """
+        for job in jobs:
+            if job.shares:
+                self._clearing.use(job.slot_range)
         return self._entries.hold(jobs)
 
     def expect(self, held: Held) -> None:

@@ -24,25 +24,40 @@ Cell = tuple[int, int]
 
 
 class CellClearing:
-    """The clearing of cells of a switch that serves this address, `burst` cells at a time.
+    """The clearing of cells of a switch with so many `slots` that serves this address.
 
-    `send` sends packets to the switch. `broken` returns why that is impossible, or None.
+    It clears `burst` cells at a time. `send` sends packets to the switch. `broken` returns why that is
+    impossible, or None.
     """
 
     def __init__(
         self,
         service: Address,
+        slots: int,
         burst: int,
         send: Callable[[list[bytes]], None],
         broken: Callable[[], str | None],
     ) -> None:
         self._service, self._burst, self._send, self._broken = service, burst, send, broken
+        self._unused = np.zeros(slots, bool)  # the slots whose cells are known to be clear
         self._rounds: dict[int, set[Cell]] = {}  # cells to be acknowledged, by token
         self._acknowledged = threading.Condition()
 
+    def program_loaded(self) -> None:
+        """Note that the switch has just begun to run the program, with all registers zero."""
+        self._unused[:] = True
+
+    def use(self, slot_range: SlotRange) -> None:
+        """Note that packets may change these slots' cells from now on."""
+        self._unused[_slice(slot_range)] = False
+
     def clear(self, slot_range: SlotRange) -> Iterator[None]:
-        """Clear both copies of all slots, some in every step. Raises SwitchError."""
-        slots = range(slot_range.first_slot, slot_range.first_slot + slot_range.slots)
+        """Clear both copies of all slots, some in every step. Raises SwitchError.
+
+        Slots that no job has used since the program was loaded are clear.
+        """
+        every = range(len(self._unused))
+        slots = [slot for slot in every[_slice(slot_range)] if not self._unused[slot]]
         cells = [(slot, copy) for slot in slots for copy in (0, 1)]
         for start in range(0, len(cells), self._burst):
             left = self._clear_burst(set(cells[start : start + self._burst]))
@@ -107,3 +122,7 @@ class CellClearing:
         packets["workers"] = token
         seal(packets, int.from_bytes(self._service.ip_bytes), self._service.udp_port)
         return [packet.tobytes() for packet in packets]
+
+
+def _slice(slot_range: SlotRange) -> slice:
+    return slice(slot_range.first_slot, slot_range.first_slot + slot_range.slots)

@@ -12,15 +12,18 @@ from innet.controller.switches.names import Names, group
 from innet.controller.switches.reconcile import Held, Key, key
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.frames import Address
+from innet.wire.layout import MOST_CONTRIBUTORS
 
 _FLOOD_GROUP = 1
 _FIRST_JOB_GROUP = 2
 _SLOT_BITS = 16
 _JOBS = 256  # of innet/p4/shared/constants.p4
+_EVERYBODY = (1 << MOST_CONTRIBUTORS) - 1
 _Host = tuple[str, int]  # MAC address and port
 
 OUTCOMES = {
-    "waiting": 1, "completed": 2, "answered": 3, "pending": 4, "stale": 5, "raised": 8, "ignored": 9
+    "waiting": 1, "completed": 2, "answered": 3, "pending": 4, "stale": 5, "raised": 8, "ignored": 9,
+    "asked": 10,
 }  # fmt: skip
 """What can become of a contribution, with the program's number for it: OUTCOME_* of its outcomes.p4."""
 
@@ -54,9 +57,12 @@ def own_entities(
 def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
     """Return the entities that bring a job's results to its workers and to child switches.
 
-    A contributor has the same bits in all of the job's trees.
+    A contributor has the same bits in all of the job's trees. If a result may come without a switch
+    below, that switch gets the lanes of every result that somebody wants: it has not said yet what the
+    workers below it want.
     """
     copies = {each.instance: each for share in job.shares for each in share.contributors}
+    partial = any(share.is_partial for share in job.shares)
     if not copies:
         return []
     replicas = [(each.where.port, instance) for instance, each in copies.items()]
@@ -70,7 +76,7 @@ def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
                     "mac": _number(each.where.address.mac_bytes),
                     "address": _number(each.where.address.ip_bytes),
                     "udp_port": each.where.address.udp_port,
-                    "bits": each.bits,
+                    "bits": _EVERYBODY if partial and each.is_switch else each.bits,
                 },
             )
             for instance, each in copies.items()

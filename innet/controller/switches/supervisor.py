@@ -15,16 +15,13 @@ import structlog
 from innet.controller.jobs.records import Assignment
 from innet.controller.switches.aggregation import AggregationSwitch
 from innet.controller.switches.election import SwitchTaken
+from innet.controller.switches.inspections import Inspections
 from innet.errors import SwitchError, UsageError
 
 if TYPE_CHECKING:
     from innet.controller.switches.reconcile import Held
 
 _log = structlog.get_logger("innet.controller")
-
-_INSPECT_EVERY = 2.0
-_INSPECTING_SHARE = 0.05
-"""The largest share of the time that inspecting takes."""
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 """Seconds between attempts to connect: a tenth of the time the switch is gone, within these limits."""
@@ -65,14 +62,17 @@ Connect = Callable[[Callable[[], None], bool], AggregationSwitch]
 class Supervisor:
     """The supervisor of one switch. From :meth:`start` on, it runs until it is closed.
 
-    `drifts` counts the entries that differed from those written. `taken` is set while another
-    controller is in charge of the switch.
+    `inspections` are those of all switches. `drifts` counts the entries that differed from those
+    written. `taken` is set while another controller is in charge of the switch.
     """
 
-    def __init__(self, name: str, connect: Connect, listener: Listener) -> None:
+    def __init__(
+        self, name: str, connect: Connect, listener: Listener, inspections: Inspections
+    ) -> None:
         self.drifts = 0
         self.taken = False
         self._name, self._connect, self._listener = name, connect, listener
+        self._inspections = inspections
         self._switch: AggregationSwitch | None = None
         self._before: Held = {}  # as far as the last connection knew
         self._problem: str | None = f"the controller has not reached the switch {name!r} yet"
@@ -198,7 +198,7 @@ class Supervisor:
                 self._pause(_SHORTEST_PAUSE)  # not again and again
 
     def _keep(self, switch: AggregationSwitch) -> None:
-        inspect_at = time.monotonic() + _INSPECT_EVERY
+        inspect_at = self._inspections.after(time.monotonic())
         while not (self._closed or switch.broken):
             self._waker.clear()
             last = self._finishing
@@ -211,9 +211,10 @@ class Supervisor:
             elif started < inspect_at:
                 self._waker.wait(inspect_at - started)
             else:
+                processor = time.thread_time()
                 self._inspect(switch)
-                took = time.monotonic() - started
-                inspect_at = started + max(_INSPECT_EVERY, took / _INSPECTING_SHARE)
+                took, processor = time.monotonic() - started, time.thread_time() - processor
+                inspect_at = self._inspections.after(started, took, processor)
 
     def _settle(self, switch: AggregationSwitch) -> bool:
         """Make the switch hold the wanted entries. Return whether there is more to do at once."""

@@ -10,7 +10,7 @@ Strom's workers send a sparse list (:mod:`innet.training.codecs.threshold`). Her
 workers have the same tau, so they need not agree on a scale. :mod:`innet.host.quantizers.residuals`
 keeps the residual, and :mod:`innet.host.quantizers.spec` makes sure that it is used.
 
-**Bytes per element**, without headers: 1/2 up to 7 workers, 1 up to 32. **Levels**: 3.
+**Bytes per element**, without headers: 1/2 up to 7 workers, 1 up to 127, 2 with more. **Levels**: 3.
 
 **Error bound.** None for one step: an element may be any number, and at most tau of it is sent.
 Over all steps, a worker's sent values plus its residual equal its gradients, except for float32's

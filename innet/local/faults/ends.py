@@ -1,7 +1,7 @@
 """The ends of a cable with faults: UDP sockets, or rings in shared memory.
 
-The rings of wire/ring.h are written in Python once more. So the switch's and the agent's C have
-something else to get along with than each other.
+The rings of wire/ring.h are written in Python once more. So the C
+code of the switch and of the agent is tested against an implementation that shares no code with it.
 """
 
 import array

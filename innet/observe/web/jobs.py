@@ -4,9 +4,10 @@ from typing import Any
 
 from innet.observe.rates import Rates
 from innet.observe.view import JobView
+from innet.rpc.words import slots_text
 
 COLUMNS = (
-    "job", "switch", "path", "workers", "term", "recoveries", "MB/s", "exchanges/s", "lost/s",
+    "job", "switch", "path", "workers", "slots", "term", "recoveries", "MB/s", "exchanges/s", "lost/s",
     "repeated/s", "round trip", "stuck", "waits",
 )  # fmt: skip
 """The names of the columns. The first identifies a row."""
@@ -18,7 +19,7 @@ def row(view: JobView) -> dict[str, Any]:
     outage = ["the controller hears no worker"] if job.outage else []
     cells = (
         job.name, job.switch, "; ".join([view.path, *outage]), f"{len(job.joined)} of {job.workers}",
-        job.term, job.recoveries, *_rates(view.rates, job.lanes),
+        slots_text(job), job.term, job.recoveries, *_rates(view.rates, job.lanes),
         f"{view.round_trip_s * 1e3:.2f} ms", f"{view.stuck_s:.1f} s", view.wait or "-",
     )  # fmt: skip
     return dict(zip(COLUMNS, cells, strict=True))

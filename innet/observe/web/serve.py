@@ -1,4 +1,4 @@
-"""The process of the page. The controller's log comes by standard input, and its end ends the page."""
+"""The process of the page. The controller's log comes by standard input, with which the page ends."""
 
 import asyncio
 import os

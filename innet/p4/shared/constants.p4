@@ -50,6 +50,7 @@ const bit<4> KIND_PENDING      = 3;  // switch -> worker: had that already, stil
 const bit<4> KIND_HELLO        = 4;  // worker -> controller: where am I attached?
 const bit<4> KIND_CLEAR        = 5;  // controller -> switch: forget what this cell holds
 const bit<4> KIND_STALE        = 6;  // switch -> worker: the slot has gone on without this one
+const bit<4> KIND_QUERY        = 7;  // worker -> switch: has the chunk a result?
 
 // How lanes combine.
 const bit<4> OPERATION_SUM = 1;      // signed, saturating

@@ -10,9 +10,11 @@ const bit<4> FORM_NONE         = 0;
 const bit<4> FORM_CONTRIBUTION = 1;
 const bit<4> FORM_HELLO        = 2;
 const bit<4> FORM_CLEAR        = 3;   // only the controller's are heard
-const bit<4> FORM_RESULT       = 8;   // these three only from a parent
+const bit<4> FORM_RESULT       = 8;   // these, and FORM_WITHHELD, only from a parent
 const bit<4> FORM_PENDING      = 9;
 const bit<4> FORM_STALE        = 10;
+const bit<4> FORM_WITHHELD     = 11;  // a result without the lanes that were contributed
+const bit<4> FORM_QUERY        = 7;
 
 // The bit that a parent's answers have in common.
 #define IS_ANSWER(form) form[3:3] == 1
@@ -37,6 +39,7 @@ const bit<4> OUTCOME_ANSWERED  = 3;  // the result, to this worker
 const bit<4> OUTCOME_PENDING   = 4;  // who has arrived so far, to this worker
 const bit<4> OUTCOME_STALE     = 5;  // that the slot has gone on, to this worker
 const bit<4> OUTCOME_RAISED    = 8;  // the sum of those below this switch, to the parent
-const bit<4> OUTCOME_IGNORED   = 9;  // a parent's answer that nobody waits for
+const bit<4> OUTCOME_IGNORED   = 9;  // a parent's answer that nobody waits for, a query too early
+const bit<4> OUTCOME_ASKED     = 10; // a query that goes on to the parent
 
 #endif

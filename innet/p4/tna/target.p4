@@ -64,4 +64,11 @@ typedef bit<32> bitmap_t;
             (FORM_AGAIN,        AGE_CURRENT, _, _, _, _,     _, _): deliver();           \
             (FORM_AGAIN,        _,           _, _, _, _,     _, _): abandon();
 
+// A quorum in a tree would take another stage.
+#define DECISIONS 32
+#define QUORUM_ACTIONS
+#define QUORUM_ENTRIES
+#define QUORUM_ACTIONS_BELOW
+#define QUORUM_ENTRIES_BELOW
+
 #endif

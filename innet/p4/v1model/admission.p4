@@ -10,7 +10,8 @@ control Admission(in headers_t hdr, inout metadata_t meta, in standard_metadata_
     #include "../shared/fragments/trees.p4"
 
     apply {
-        if (meta.form == FORM_CONTRIBUTION && meta.above == 0) {
+        bool from_below = meta.form == FORM_CONTRIBUTION || meta.form == FORM_QUERY;
+        if (from_below && meta.above == 0) {
             workers.apply();
         }
         if (meta.admitted == 1 || (meta.above == 1 && IS_ANSWER(meta.form))) {
@@ -23,7 +24,7 @@ control Admission(in headers_t hdr, inout metadata_t meta, in standard_metadata_
             } else {
                 refuse();
             }
-        } else if (meta.form != FORM_CONTRIBUTION) {
+        } else if (!from_below) {
             refuse();
         }
     }

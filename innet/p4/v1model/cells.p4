@@ -22,14 +22,14 @@ control Sequence(in headers_t hdr, inout metadata_t meta) {
     apply {
         if (hdr.packet_out.isValid()) {
             clear();
-        } else if (meta.above == 1) {
-            // No answer begins anything: only to what is waited for it is of use.
-            look();
-            meta.age = hdr.innet.sequence == held ? AGE_CURRENT : AGE_STALE;
         } else {
-            @atomic {
-                sequence.read(held, meta.cell);
-                sequence.write(meta.cell, hdr.innet.sequence > held ? hdr.innet.sequence : held);
+            if (meta.form == FORM_CONTRIBUTION || meta.form == FORM_RESULT) {
+                @atomic {
+                    sequence.read(held, meta.cell);
+                    sequence.write(meta.cell, hdr.innet.sequence > held ? hdr.innet.sequence : held);
+                }
+            } else {
+                look();
             }
             if (hdr.innet.sequence > held) {
                 meta.age = AGE_NEWER;
@@ -58,10 +58,13 @@ control Arrivals(inout metadata_t meta) {
     }
 
     apply {
-        if (meta.age == AGE_NEWER) {
-            restart();
-        } else if (meta.above == 0) {
-            join();
+        // A result that begins a chunk leaves the bits of an older one: it is finished, and needs none.
+        if (meta.form == FORM_CONTRIBUTION) {
+            if (meta.age == AGE_NEWER) {
+                restart();
+            } else {
+                join();
+            }
         }
     }
 }
@@ -90,12 +93,16 @@ control Wants(in headers_t hdr, inout metadata_t meta) {
 
     apply {
         meta.wanted = IS_WANTED(hdr.innet.flags) == 1 ? meta.worker : 0;
-        if (meta.age == AGE_NEWER) {
-            restart();
-        } else if (meta.above == 0) {
-            join();
-        } else {
+        if (meta.form != FORM_CONTRIBUTION) {
             look();
+        } else if (meta.age == AGE_NEWER) {
+            restart();
+        } else {
+            join();
+        }
+        // Without its lanes, a result is of no use to those who want them.
+        if (meta.form == FORM_WITHHELD && meta.wanted != 0) {
+            meta.form = FORM_NONE;
         }
     }
 }
@@ -115,8 +122,17 @@ control Countdown(inout metadata_t meta) {
         }
     }
 
-    // The parent's answer is the last contribution, and counts only as that.
+    // The parent's result is the last contribution. It comes without this switch's own sum, if others
+    // made a quorum.
     action finish() {
+        @atomic {
+            missing.read(meta.missing, meta.cell);
+            missing.write(meta.cell, 0);
+        }
+    }
+
+    // Without its lanes, it counts only as the last.
+    action finish_bare() {
         @atomic {
             missing.read(meta.missing, meta.cell);
             missing.write(meta.cell, meta.missing == 1 ? 8w0 : meta.missing);
@@ -128,11 +144,20 @@ control Countdown(inout metadata_t meta) {
     }
 
     apply {
-        if (meta.age == AGE_NEWER) {
+        if (meta.form == FORM_CONTRIBUTION && meta.age == AGE_NEWER) {
             restart();
             meta.part = PART_FIRST;
         } else if (meta.form == FORM_RESULT) {
             finish();
+            bool early = meta.age == AGE_NEWER || meta.missing > 1;
+            if (early) {
+                meta.wanted = EVERYBODY;  // some have not said yet what they want
+            }
+            if (early || meta.missing == 1) {
+                meta.part = PART_FIRST;
+            }
+        } else if (meta.form == FORM_WITHHELD && meta.age == AGE_CURRENT) {
+            finish_bare();
             if (meta.missing == 1) {
                 meta.part = PART_FIRST;
             }

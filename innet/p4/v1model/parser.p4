@@ -97,15 +97,29 @@ parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     state bare_innet {
         transition select(hdr.innet.kind, hdr.innet.operation, IS_CARRIED(hdr.innet.flags)) {
             (KIND_CONTRIBUTION, OPERATION_SUM, 0): bare_contribution;
-            (KIND_RESULT,       OPERATION_SUM, _): bare_result;
-            (KIND_RESULT,       OPERATION_MAX, _): bare_result;
-            (KIND_RESULT,       OPERATION_WRAPPING_SUM, _): bare_result;
+            (KIND_RESULT,       OPERATION_SUM, 0): bare_result;
+            (KIND_RESULT,       OPERATION_SUM, 1): withheld_result;
+            (KIND_RESULT,       OPERATION_MAX, _): withheld_result;
+            (KIND_RESULT,       OPERATION_WRAPPING_SUM, _): withheld_result;
+            (KIND_QUERY,        OPERATION_SUM, _): query;
+            (KIND_QUERY,        OPERATION_MAX, _): query;
+            (KIND_QUERY,        OPERATION_WRAPPING_SUM, _): query;
             (KIND_PENDING,      _,             _): pending;
             (KIND_STALE,        _,             _): stale;
             (KIND_HELLO,        0,             _): hello;
             (KIND_CLEAR,        0,             _): clear;
             default: accept;
         }
+    }
+
+    state withheld_result {
+        meta.form = FORM_WITHHELD;
+        transition accept;
+    }
+
+    state query {
+        meta.form = FORM_QUERY;
+        transition accept;
     }
 
     #include "../shared/fragments/states.p4"

@@ -33,6 +33,11 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     #include "../shared/fragments/answers.p4"
     #include "../shared/fragments/lengths.p4"
 
+    action pass_on() {
+        rise();
+        sum_to_parent();
+    }
+
     apply {
         if (meta.outcome == OUTCOME_NONE || meta.outcome == OUTCOME_WAITING
             || meta.outcome == OUTCOME_IGNORED) {
@@ -47,6 +52,8 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             remind();
         } else if (meta.outcome == OUTCOME_STALE) {
             reject();
+        } else if (meta.outcome == OUTCOME_ASKED) {
+            pass_on();
         } else {
             go_up();
         }

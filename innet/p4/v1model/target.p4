@@ -14,6 +14,7 @@ const bit<4> OPERATION_WRAPPING_SUM = 3;  // modulo 2^32, for padded lanes
 
 // A bitmap of contributors.
 typedef bit<64> bitmap_t;
+const bitmap_t EVERYBODY = 0xffffffffffffffff;
 
 #define COUNTER(size, index_t, name) counter(size, CounterType.packets) name
 #define COUNT(name, index) name.count((bit<32>) (index))
@@ -29,5 +30,30 @@ typedef bit<64> bitmap_t;
 #define BEFORE_READING_LANES hdr.lanes.setValid();
 #define SECOND_PASS_ACTIONS
 #define SECOND_PASS_ENTRIES
+
+// Results of a quorum in a tree: a query finds those that were lost, and a switch takes one that comes
+// before its own sum is complete.
+#define DECISIONS 64
+#define QUORUM_ACTIONS ignore;
+#define QUORUM_ENTRIES                                                                   \
+            (FORM_QUERY,        AGE_CURRENT, _, 0, _, _,     1, 1): answer();            \
+            (FORM_QUERY,        AGE_CURRENT, _, 0, _, _,     _, _): answer_bare();       \
+            (FORM_QUERY,        AGE_STALE,   _, _, _, _,     _, _): reject();            \
+            (FORM_QUERY,        _,           _, _, _, _,     _, _): ignore();
+
+#define QUORUM_ACTIONS_BELOW ask;
+#define QUORUM_ENTRIES_BELOW                                                             \
+            (FORM_QUERY,        AGE_CURRENT, _, 0, _, _,     1, 1): answer();            \
+            (FORM_QUERY,        AGE_CURRENT, _, 0, _, _,     _, _): answer_bare();       \
+            (FORM_QUERY,        AGE_STALE,   _, _, _, _,     _, _): reject();            \
+            (FORM_QUERY,        _,           _, _, _, _,     _, _): ask();               \
+            (FORM_RESULT,       AGE_STALE,   _, _, _, _,     _, _): ignore();            \
+            (FORM_RESULT,       AGE_CURRENT, _, 0, _, _,     _, _): ignore();            \
+            (FORM_RESULT,       _,           _, _, _, true,  _, _): complete(FOLD_START);\
+            (FORM_RESULT,       _,           _, _, _, _,     _, _): complete(FOLD_NONE); \
+            (FORM_WITHHELD,     AGE_CURRENT, _, 1, _, _,     _, _): complete(FOLD_NONE); \
+            (FORM_STALE,        AGE_STALE,   _, _, _, _,     _, _): ignore();            \
+            (FORM_STALE,        AGE_CURRENT, _, 0, _, _,     _, _): ignore();            \
+            (FORM_STALE,        _,           _, _, _, _,     _, _): reject();
 
 #endif

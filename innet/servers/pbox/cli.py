@@ -32,7 +32,8 @@ def serve(
         ),
     ] = [],  # noqa: B006  (typer copies it)
     memory: Annotated[
-        float, typer.Option(min=0, help="Memory of all jobs in GiB; 0: half of this machine's.")
+        float,
+        typer.Option(min=0, help="Memory of all jobs in GiB; 0: half of this machine's memory."),
     ] = 0,
     pin: Annotated[
         bool, typer.Option("--pin", help="Pin every thread to a CPU of its own.")

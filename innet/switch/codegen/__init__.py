@@ -51,6 +51,7 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
     packet.depart(scope)
     packet.process(scope)
     key = spreading.key(scope, parsing)
+    spreading.fetch(scope, banks)
     spans = [controls.spans(table) for table in program.tables]
     externs.layout(scope, [*spans, *(() for _ in program.value_sets)])
     _description(scope, banks, parsing.max_header_bytes(), is_keyed=key is not None)

@@ -1,6 +1,10 @@
-"""The function that tells which packets may run on different cores (:mod:`.partition`)."""
+"""The functions that follow from a packet's key: the core that runs it, and the cells that it needs.
+
+:mod:`.partition` finds the key.
+"""
 
 from innet.switch import ir
+from innet.switch.codegen.data import Bank
 from innet.switch.codegen.parsing import Parsing
 from innet.switch.codegen.partition import partition
 from innet.switch.codegen.references import fields_in
@@ -32,3 +36,13 @@ def key(scope: Scope, parsing: Parsing) -> ir.Expr | None:
             scope.emit("(void)sw; (void)port; (void)frame; (void)length;", "return 0;")
     scope.emit("")
     return found
+
+
+def fetch(scope: Scope, banks: list[Bank]) -> None:
+    """Write the function that fetches the cells of a key into the cache, for a packet that comes soon."""
+    with scope.block("void program_fetch(void *state, uint64_t key)"):
+        scope.emit("struct state *s = state;", "(void)s; (void)key;")
+        for bank in banks:
+            row = f"&s->bank_{bank.number}[key]"
+            scope.emit(f"if (key < {bank.size}) rt_fetch({row}, sizeof(struct row_{bank.number}));")
+    scope.emit("")

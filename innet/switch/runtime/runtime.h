@@ -102,6 +102,9 @@ void program_process(struct sw *sw, void *state, uint32_t port, const uint8_t *f
 /* Returns the key of a frame: the index of all cells that the packet may access. */
 uint64_t program_key(struct sw *sw, uint32_t port, const uint8_t *frame, uint32_t length);
 
+/* Fetches the cells of a key into the cache. */
+void program_fetch(void *state, uint64_t key);
+
 /* Takes a packet through one more pass: from the parser on, or for a clone from the egress on. */
 void program_again(struct sw *sw, void *state, struct pending *packet);
 void program_clone(struct sw *sw, void *state, struct pending *packet);

@@ -104,6 +104,12 @@ static inline const struct copies *rt_session(struct sw *sw, uint32_t session)
     return session < RT_MAX_SESSIONS ? sw->replication.sessions[session] : NULL;
 }
 
+static inline void rt_fetch(const void *memory, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += CACHE_LINE)
+        __builtin_prefetch((const char *)memory + at, 1);
+}
+
 static inline void rt_dropped(struct sw *sw, uint32_t why) { sw->dropped[why]++; }
 
 static inline uint32_t rt_drop_port(const struct sw *sw) { return sw->drop_port; }

@@ -1,6 +1,7 @@
 """BMv2's ``simple_switch_grpc``, and ``innet-switch``, which behaves like it."""
 
 from dataclasses import dataclass
+from functools import cache
 
 from innet.controller.jobs.records import Assignment
 from innet.errors import UsageError
@@ -22,6 +23,7 @@ class Bmv2:
     first_device: int = 0
     seals: bool = True
     contributors: int = MOST_CONTRIBUTORS
+    tree_quorums: bool = True
     clears_at_once: int = 1024
     port_rule: str = f"numbers below {CPU_PORT}"
 
@@ -35,7 +37,7 @@ class Bmv2:
             raise UsageError(
                 "a software switch runs the program that comes with innet: leave out --artifact"
             )
-        return artifacts.artifact(lanes)
+        return _program(lanes)
 
     def objection(self, job: Assignment) -> str | None:  # noqa: ARG002 - all ports share all registers
         """Return None: a software switch can sum for workers at any port."""
@@ -44,3 +46,9 @@ class Bmv2:
     def describe(self, device_config: bytes) -> list[str]:
         """Return one line about the JSON file."""
         return [f"BMv2 JSON, {len(device_config)} bytes, sha256 {artifacts.digest(device_config)}"]
+
+
+@cache
+def _program(lanes: int) -> artifacts.Artifact:
+    """Return a program, which all switches that run it share. To read it takes a quarter of a second."""
+    return artifacts.artifact(lanes)

@@ -53,6 +53,10 @@ class Target(Protocol):
         """Return the most contributors of a job: the bits of its program's bitmaps."""
 
     @property
+    def tree_quorums(self) -> bool:
+        """Return whether a tree of such switches can sum without some of its contributors."""
+
+    @property
     def clears_at_once(self) -> int:
         """Return how many packet-ins can come back to one burst of packet-outs without a loss."""
 

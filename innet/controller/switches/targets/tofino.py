@@ -59,6 +59,7 @@ class Tofino:
     )  # fmt: skip
     seals: bool = False
     contributors: int = 32
+    tree_quorums: bool = False
     clears_at_once: int = 128
 
     @property

@@ -53,9 +53,9 @@
         reply_to_one();
     }
 
-    // The sum goes on in this switch's name, to the address that the contribution was sent to: a parent
+    // A packet goes on in this switch's name, to the address that the contribution was sent to: a parent
     // has the same.
-    action say_sum() {
+    action rise() {
         hdr.ethernet.destination = meta.my_mac;
         hdr.ethernet.source = meta.uplink_mac;
         hdr.ipv4.source = meta.uplink_address;
@@ -63,9 +63,13 @@
         hdr.ipv4.ecn = ECN_CAPABLE;
         hdr.udp.source = hdr.udp.destination;
         hdr.udp.checksum = 0;
+        hdr.innet.check = 0;
+    }
+
+    action say_sum() {
+        rise();
         hdr.innet.count = meta.count;
         hdr.innet.flags = hdr.innet.flags | meta.flags;
-        hdr.innet.check = 0;
     }
 
     action go_up() {

@@ -64,6 +64,10 @@
         meta.outcome = OUTCOME_IGNORED;
     }
 
+    action ask() {
+        meta.outcome = OUTCOME_ASKED;
+    }
+
     // A newer packet starts the countdown again without reading it, so the quorum takes its place.
     #define DECISION_KEY                                                                 \
         key = {                                                                          \
@@ -84,7 +88,7 @@
         DECISION_KEY
         actions = {
             wait; complete; complete_from_cell; answer; answer_bare; remind; reject;
-            SECOND_PASS_ACTIONS NoAction;
+            SECOND_PASS_ACTIONS QUORUM_ACTIONS NoAction;
         }
         const default_action = NoAction;
         const entries = {
@@ -110,8 +114,9 @@
             (FORM_CONTRIBUTION, AGE_CURRENT, _, _, _, _,     _, _): remind();
             (FORM_CONTRIBUTION, AGE_STALE,   _, _, _, _,     _, _): reject();
             SECOND_PASS_ENTRIES
+            QUORUM_ENTRIES
         }
-        size = 32;
+        size = DECISIONS;
     }
 
     // The same where the sum goes up: the last of the contributions from below raises it, and what comes
@@ -121,7 +126,7 @@
         DECISION_KEY
         actions = {
             wait; raise_sum; raise_from_cell; raise_again; raise_bare_again; complete; answer;
-            answer_bare; remind; reject; ignore;
+            answer_bare; remind; reject; QUORUM_ACTIONS_BELOW ignore;
         }
         const default_action = ignore;
         const entries = {
@@ -155,6 +160,7 @@
             (FORM_RESULT,       AGE_CURRENT, _, 1, _, _,     _, _): complete(FOLD_NONE);
             (FORM_PENDING,      AGE_CURRENT, _, 1, _, _,     _, _): remind();
             (FORM_STALE,        AGE_CURRENT, _, 1, _, _,     _, _): reject();
+            QUORUM_ENTRIES_BELOW
         }
-        size = 32;
+        size = DECISIONS;
     }
