@@ -24,7 +24,6 @@ from innet.wire.layout import HEADER_BYTES
 from innet.wire.records import Records
 
 _CONNECT_WITHIN = 5.0  # seconds
-_BATCH = 16  # packets: a few of them stay in the cache until they are copied
 
 
 class Format:
@@ -92,13 +91,10 @@ class Buffers:
 class Connection:
     """A connection to the switch, for packets, in C.
 
-    `prefix` is that of the C functions, which take `context`. Packets are made and sent in batches of
-    `batch`, or all at once.
+    `prefix` is that of the C functions, which take `context`.
     """
 
-    def __init__(
-        self, library: ctypes.CDLL, prefix: str, context: int, incoming: Formats, batch: int = 0
-    ) -> None:
+    def __init__(self, library: ctypes.CDLL, prefix: str, context: int, incoming: Formats) -> None:
         self._context = context
         self._send, self._receive, self._wait = (
             getattr(library, f"{prefix}_{name}") for name in ("send", "receive", "wait")
@@ -109,10 +105,13 @@ class Connection:
                 library.innet_now, library.innet_pause, self._wait, self._send, self._receive
             )
         )  # fmt: skip
-        self._queued = getattr(library, f"{prefix}_queued", None)
-        self.network = structs.Network(
-            context, *functions, ctypes.cast(self._queued, POINTER) if self._queued else None, batch
+        self._queued, put = (
+            getattr(library, f"{prefix}_{name}", None) for name in ("queued", "put")
         )
+        self.network = structs.Network(
+            context, *functions,
+            *(ctypes.cast(each, POINTER) if each else None for each in (self._queued, put)),
+        )  # fmt: skip
         self.buffers = Buffers(incoming, MESSAGES, DATAGRAM_BYTES)
 
     def send(self, packets: Records) -> None:
@@ -178,7 +177,7 @@ class SharedMemoryConnection(Connection):
         context = library.innet_shared_create(os.fsencode(path), -1 if waker is None else waker)
         if not context:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-        super().__init__(library, "innet_shared", context, incoming, batch=_BATCH)
+        super().__init__(library, "innet_shared", context, incoming)
         try:
             self._connect()
         except OSError:

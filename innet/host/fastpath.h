@@ -94,7 +94,8 @@ struct network {
     int (*send)(void *, const uint8_t *packets, size_t count, size_t bytes);
     int (*receive)(void *, struct inbox *inbox); /* EAGAIN if nothing is there */
     int64_t (*queued)(void *); /* memory of the packets that wait for this host's link; or NULL */
-    int64_t batch; /* packets to make and send at once, or 0 for all: a few stay in the cache */
+    /* NULL, or as `send`, for packets that others follow at once: so a few are made at a time. */
+    int (*put)(void *, const uint8_t *packets, size_t count, size_t bytes);
 };
 
 /* A network's context if the network is a UDP socket. */

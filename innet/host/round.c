@@ -6,6 +6,7 @@
 
 #include "round.h"
 
+enum { MADE_AT_ONCE = 16 };      /* packets: so few are still in the cache when they are copied */
 static const double HELD = 1e-3; /* seconds until the link's queue is looked at again */
 
 /* Returns how many packets with lanes the host's own link takes without too long a queue. */
@@ -17,17 +18,18 @@ static int64_t room(const struct network *network, const struct io_round *io)
     return queued < io->most_queued ? io->most_queued - queued : 0;
 }
 
-/* Sends some packets that have been made. */
+/* Sends some packets that have been made, the last ones of all that are due or not. */
 static int send_made(const struct network *network, const struct outbox *outbox,
-                     const struct sent *sent, struct io_round *io)
+                     const struct sent *sent, int last, struct io_round *io)
 {
     int number = 0;
     io->sent += sent->packets[FULL] + sent->packets[BARE];
     io->bare_sent += sent->packets[BARE];
     for (int length = LENGTHS; length-- && !number;)
         if (sent->packets[length])
-            number = network->send(network->context, outbox->packets[length],
-                                   (size_t)sent->packets[length], outbox->formats[length]->bytes);
+            number = (last ? network->send : network->put)(
+                network->context, outbox->packets[length], (size_t)sent->packets[length],
+                outbox->formats[length]->bytes);
     return number;
 }
 
@@ -38,7 +40,7 @@ static int send_due(const struct network *network, struct worker *worker, struct
     struct sent sent;
     double now = io->now = network->now(network->context);
     int64_t due = innet_due(worker->window, worker->vectors, io->most, room(network, io), &sent);
-    int64_t batch = network->batch ? network->batch : due;
+    int64_t batch = network->put ? MADE_AT_ONCE : due;
     int number = 0;
     io->limited |= sent.waiting > 0;
     *held = sent.held > 0;
@@ -47,10 +49,11 @@ static int send_due(const struct network *network, struct worker *worker, struct
     io->sent_at = now;
     if (isinf(io->owed_since))
         io->owed_since = now;
-    for (int64_t first = 0; first < due && !number; first += batch) {
-        innet_transmit(worker->window, worker->outbox, worker->vectors, first,
-                       first + batch < due ? first + batch : due, due, now, &sent);
-        number = send_made(network, worker->outbox, &sent, io);
+    for (int64_t first = 0, end; first < due && !number; first = end) {
+        end = first + batch < due ? first + batch : due;
+        innet_transmit(worker->window, worker->outbox, worker->vectors, first, end, due, now,
+                       &sent);
+        number = send_made(network, worker->outbox, &sent, end == due, io);
     }
     io->repetitions += sent.repetitions;
     return number;

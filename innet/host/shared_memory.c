@@ -185,8 +185,9 @@ static uint32_t core_for(struct shared_memory *shared, const uint8_t *packet)
     return core ? core - 1 : 0;
 }
 
-/* Packets for which there is no room, or no switch, are lost, as on a wire. */
-int innet_shared_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
+/* Sends packets that others follow at once, and so wakes nobody. Packets for which there is no room, or no
+ * switch, are lost, as on a wire. */
+int innet_shared_put(void *context, const uint8_t *packets, size_t count, size_t bytes)
 {
     struct shared_memory *shared = context;
     if (innet_shared_connect(shared))
@@ -194,8 +195,17 @@ int innet_shared_send(void *context, const uint8_t *packets, size_t count, size_
     for (; count; count--, packets += bytes)
         ring_write(&shared->out[core_for(shared, packets)], packets, (uint32_t)bytes);
     for (uint32_t i = 0; i < shared->cores; i++)
-        ring_publish(&shared->out[i]);
+        ring_show(&shared->out[i]);
     return 0;
+}
+
+int innet_shared_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
+{
+    struct shared_memory *shared = context;
+    int number = innet_shared_put(context, packets, count, bytes);
+    for (uint32_t i = 0; i < shared->cores; i++)
+        ring_publish(&shared->out[i]);
+    return number;
 }
 
 /* Returns the next core with packets, or the number of cores. */

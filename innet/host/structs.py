@@ -78,7 +78,7 @@ class Network(ctypes.Structure):
 
     _fields_ = [
         ("context", POINTER), ("now", POINTER), ("pause", POINTER), ("wait", POINTER),
-        ("send", POINTER), ("receive", POINTER), ("queued", POINTER), ("batch", NUMBER),
+        ("send", POINTER), ("receive", POINTER), ("queued", POINTER), ("put", POINTER),
     ]  # fmt: skip
 
 

@@ -137,10 +137,16 @@ static inline void ring_wake(uint32_t *asleep, int bell)
     }
 }
 
+/* Shows the reader what has been written, but does not wake it. */
+static inline void ring_show(struct ring_writer *writer)
+{
+    __atomic_store_n(&writer->ring->head, writer->head, __ATOMIC_RELEASE);
+}
+
 /* Shows the reader what has been written, and wakes it if it sleeps. */
 static inline void ring_publish(struct ring_writer *writer)
 {
-    __atomic_store_n(&writer->ring->head, writer->head, __ATOMIC_RELEASE);
+    ring_show(writer);
     ring_wake(&writer->ring->asleep, writer->bell);
 }
 
