@@ -37,9 +37,9 @@ struct swarm {
     /* Output. */
     int64_t unfinished, sent, repetitions, received, corrupted, results, wrong, pending, stale;
     int64_t failed; /* an errno */
-    /* Round trips of this run: the shortest or 0, the sum of those of repetitions, and their number. */
+    /* Round trips of this run, or 0: the shortest, and the longest of a repetition. Others ask until the
+     * slowest switch has answered. */
     double shortest, answered;
-    int64_t answers;
 };
 
 enum { MOST_DOUBLINGS = 3, SILENT = 2 };
@@ -130,8 +130,8 @@ static void note_pending(struct swarm *swarm, struct member *member, const uint8
     struct wait *wait = wait_of(member, slot);
     if (window->state[slot] == STATE_FLYING && window->attempts[slot] > 1) {
         /* If an answer was lost, this is the answer to another worker, much later. */
-        swarm->answered += fmin(now - window->sent_at[slot], 2 * swarm->usual);
-        swarm->answers++;
+        double answered = fmin(now - window->sent_at[slot], 2 * swarm->usual);
+        swarm->answered = fmax(swarm->answered, answered);
     }
     window->state[slot] = STATE_HAD;
     window->suspect[slot] = 0;
@@ -241,11 +241,8 @@ static int64_t serve(struct swarm *swarm, struct member *member)
     link.arrived = !lossy_receive(&link, worker->inbox);
     if (!link.arrived && !member->due && lossy_now(&link) < member->look_at)
         return 0;
-    struct network network = {.context = &link,
-                              .now = lossy_now,
-                              .send = lossy_send,
-                              .receive = lossy_receive,
-                              .batch = member->network.batch};
+    struct network network = {
+        .context = &link, .now = lossy_now, .send = lossy_send, .receive = lossy_receive};
     struct io_round io = {.most = worker->window->slots,
                           .batches = 1,
                           .round_trip_began = INFINITY,
@@ -282,7 +279,6 @@ void innet_swarm_run(struct swarm *swarm, double seconds)
     const struct network *clock = &swarm->members->network;
     double until = clock->now(clock->context) + seconds;
     swarm->shortest = swarm->answered = 0;
-    swarm->answers = 0;
     while (swarm->unfinished && !swarm->failed && !__atomic_load_n(&swarm->stop, __ATOMIC_RELAXED)
            && clock->now(clock->context) < until) {
         int64_t received = 0;

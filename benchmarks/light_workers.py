@@ -65,7 +65,7 @@ class _Swarm(ctypes.Structure):
         ("contributions", _number), ("listeners", _number), ("usual", _real), ("slowest", _real),
         ("spread", _real), ("losses", Losses),
         ("stop", _number), ("unfinished", _number), *((name, _number) for name in COUNTS[:-1]),
-        ("failed", _number), ("shortest", _real), ("answered", _real), ("answers", _number),
+        ("failed", _number), ("shortest", _real), ("answered", _real),
     ]  # fmt: skip
 
 
@@ -221,8 +221,8 @@ class _Process:
             # Others contain waits for the repetitions of other workers, so they would add up.
             if swarm.shortest:
                 self._usual += _GAIN * (swarm.shortest - self._usual)
-            if swarm.answers:
-                self._answer += _GAIN * (swarm.answered / swarm.answers - self._answer)
+            if swarm.answered:
+                self._answer += _GAIN * (swarm.answered - self._answer)
             self._tell()
         return not swarm.unfinished
 

@@ -71,12 +71,14 @@ def test_jobs_come_and_go_on_a_tofino_with_valid_requests_only(folder: Path):
         assert switch.start()
 
 
-def test_cells_are_cleared_in_bursts_that_stratum_can_answer(folder: Path):
-    waiting, most = 0, 0
+def test_cells_that_a_job_has_used_are_cleared_in_bursts_that_stratum_can_answer(folder: Path):
+    waiting, most, cells = 0, 0, 0
+    used, slots = SlotRange(0, 0, 128), SlotRange(0, 0, 256)
 
     def forward(packet: p4rt.PacketOut) -> list[p4rt.PacketIn]:
-        nonlocal waiting, most
+        nonlocal waiting, most, cells
         waiting += 1
+        cells += 1
         most = max(most, waiting)
         made = p4rt.PacketIn(payload=packet.payload)
         made.metadata.add(metadata_id=1, value=b"\xc0")
@@ -84,10 +86,14 @@ def test_cells_are_cleared_in_bursts_that_stratum_can_answer(folder: Path):
         return [made]
 
     with driven(folder, Chip(forward)) as switch:
-        for _ in switch.clear(SlotRange(0, 0, 256)):
+        assert [*switch.clear(slots)] == []  # the program has just been loaded
+        assert switch.hold([alone(1, used, 7, 1, {0: worker(132, 1)})]) == {}
+        assert switch.hold([]) == {}
+        for _ in switch.clear(slots):
             assert waiting <= 128
             waiting = 0
     assert most == 128
+    assert cells == 2 * used.slots
 
 
 def test_a_jobs_counters_are_cells_of_one_counter(folder: Path):
@@ -99,7 +105,7 @@ def test_a_jobs_counters_are_cells_of_one_counter(folder: Path):
             server.counters[counter, outcome * 256 + 3] = 100 + outcome
         counted = switch.counters(slot_range)
         assert [*counted] == [*OUTCOMES]
-        assert [*counted.values()] == [101, 102, 103, 104, 105, 108, 109]
+        assert [*counted.values()] == [101, 102, 103, 104, 105, 108, 109, 110]
         switch.reset_counters(slot_range)
         assert set(switch.counters(slot_range).values()) == {0}
         assert server.counters[counter, 7 * 256 + 3] == 107

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from commands import BIN
 from emulations import alone
 from preforked import forked_programs
 from rich.console import Console
@@ -28,10 +27,9 @@ def able() -> Iterator[None]:
     """Run the benchmarks with programs that start soon."""
     if why := requirements.missing():
         pytest.skip(why)
-    programs = forked_programs(BIN)
+    programs = forked_programs()
     with alone(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(network, "INNET", programs / "innet")
-        patch.setattr(sys, "executable", str(programs / "python"))
         yield
 
 

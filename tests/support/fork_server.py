@@ -218,8 +218,6 @@ def _serve(descriptor: str, *modules: str) -> None:
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.executable = request["executable"]
-    if torch := sys.modules.get("torch"):
-        torch._import_device_backends()  # they look at the environment
     _interpret(request["arguments"])
 
 

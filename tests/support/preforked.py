@@ -1,4 +1,4 @@
-"""Interpreters that are forked from one with their modules: innet's commands, and Python with PyTorch.
+"""innet's commands, and Python, in processes that are forked from one with innet's modules.
 
 Each is a process of its own, with its own session, arguments, environment and output, and it ends as any
 interpreter does. Only the imports are done already, which are most of its start.
@@ -27,22 +27,13 @@ NAMES = ("innet", "innet-switch")
 
 _BIN = Path(sys.executable).parent
 _CLIENT = Path(__file__).with_name("forked_python.py")
-OF_COMMANDS = (
+_MODULES = (
     "innet.cli", "innet.controller.server", "innet.host.join", "innet.switch.cli",
     "innet.switch.engine.library", "innet.switch.p4runtime.device",
     "innet.switch.p4runtime.service",
 )  # fmt: skip
-OF_TRAININGS = (
-    "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.run", "sklearn.datasets",
-    "innet.host.join",
-)  # fmt: skip
-"""PyTorch's optimizers and DistributedDataParallel import its compiler."""
-
-_OF_SERVERS = {
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-}  # fmt: skip
-"""The libraries of NumPy and Arrow start no threads, so a fork loses none. PyTorch loads no backend."""
+_OF_SERVER = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Without other threads, a fork loses none. NumPy's libraries start some otherwise."""
 
 
 class Process:
@@ -69,7 +60,7 @@ class Process:
             null = os.open(os.devnull, os.O_RDONLY)
             stack.callback(os.close, null)
             self._forked = fork_server.Forked(
-                _start(sys.executable, OF_COMMANDS),
+                _server(),
                 [str(_BIN / command), *arguments],
                 environment,
                 (null, out, err),
@@ -148,27 +139,21 @@ def _output(
 
 
 @functools.cache
-def forked_programs(folder: Path, modules: tuple[str, ...] = OF_TRAININGS) -> Path:
-    """Return a folder with forked programs in the place of those in an environment's `folder`.
-
-    Their names are python, accelerate, torchrun, innet and innet-switch. Python has these modules.
-    `sys.executable` is the folder's python, too.
-    """
+def forked_programs() -> Path:
+    """Return a folder with innet, innet-switch and python, which is `sys.executable` for all of them."""
     made = Path(tempfile.mkdtemp(prefix="innet-fork-"))
     atexit.register(shutil.rmtree, made)
-    real = str(folder / "python")
-    addresses = f"{_start(sys.executable, OF_COMMANDS)} {_start(real, modules)}"
-    runs = f"{real} -ES {_CLIENT} {addresses} {made}/python {real}"
-    for name in ("python", "accelerate", "torchrun", *NAMES):
-        script = "" if name == "python" else f" {folder / name}"
+    runs = f"{sys.executable} -ES {_CLIENT} {_server()} {made}/python {sys.executable}"
+    for name in ("python", *NAMES):
+        script = "" if name == "python" else f" {_BIN / name}"
         (made / name).write_text(f'#!/bin/sh\nexec {runs}{script} "$@"\n')
         (made / name).chmod(0o755)
     return made
 
 
 @functools.cache
-def _start(python: str, modules: tuple[str, ...]) -> str:
-    """Start a process that forks interpreters with these modules, and return its address."""
+def _server() -> str:
+    """Start the process that forks interpreters, and return its address."""
     folder = tempfile.TemporaryDirectory(prefix="innet-fork-")
     address = f"{folder.name}/socket"
     # A test that looks for its processes marks them with a variable of innet's.
@@ -177,9 +162,9 @@ def _start(python: str, modules: tuple[str, ...]) -> str:
         listener.bind(address)
         listener.listen(128)
         process = subprocess.Popen(
-            [python, fork_server.__file__, str(listener.fileno()), *modules],
+            [sys.executable, fork_server.__file__, str(listener.fileno()), *_MODULES],
             pass_fds=[listener.fileno()], stdin=subprocess.PIPE, start_new_session=True,
-            env={**others, **_OF_SERVERS},
+            env={**others, **_OF_SERVER},
         )  # fmt: skip
     atexit.register(_end, process, folder)
     return address
