@@ -4,15 +4,16 @@ A sum in the switch takes two exchanges, since the workers first agree on scales
 cost a small vector more than a few more lanes. So each worker has lanes of its own in every chunk,
 and sends the smallest integer in the others'. The maximum then has the bits of all values.
 
-Integers are added exactly. Floats are added in float64, in order of size, and the sum is rounded to
-float32. Let N be the number of workers, x the exact sum, and X the sum of the magnitudes. The error
-is then at most ``N X 2**-53``, plus float32's rounding of x. Every worker gets the same bits, and
-the order of the ranks does not change them. A NaN or an infinity concerns its own element only.
+Integers are added exactly. The sum of floats is the exact one, rounded to float64 and then to float32.
+So every worker gets the same bits, and the order of the ranks does not change them. A NaN or an infinity
+concerns its own element only.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from innet.host.job import WorkerInfo
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.tensors import ReduceOp
 
-_ZERO = np.float64(0)
 _ABSENT = np.iinfo(np.int32).min
 _WORD = np.dtype(np.int32)
 _MOST_CHUNKS = 4  # with more, the packets take longer than the round trip that they save
@@ -127,14 +127,23 @@ def layout(
 def float_sums(
     values: npt.NDArray[np.float32], present: npt.NDArray[np.bool_], *, mean: bool
 ) -> npt.NDArray[np.float32]:
-    """Return the sum or mean of the present float32 of each column, rounded once."""
-    given = np.where(present, values, _ZERO)
-    given.sort(axis=0)
-    with np.errstate(invalid="ignore", over="ignore"):
-        sums = np.add.reduce(given, axis=0)
-        sums = sums / np.add.reduce(present, axis=0) if mean else sums
-        rounded: npt.NDArray[np.float32] = sums.astype(np.float32)
-    return rounded
+    """Return the sum or mean of the present float32 of each column, rounded to float64 and float32."""
+    columns: list[list[float]] = values.T.tolist()
+    if not present.all():
+        there = np.broadcast_to(present, values.shape).T.tolist()
+        columns = [list(compress(*each)) for each in zip(columns, there, strict=True)]
+    sums = [_exact_sum(column) for column in columns]
+    if mean:
+        sums = [each / len(column) for each, column in zip(sums, columns, strict=True)]
+    with np.errstate(over="ignore"):
+        return np.array(sums).astype(np.float32)
+
+
+def _exact_sum(column: list[float]) -> float:
+    try:
+        return math.fsum(column)
+    except ValueError:  # infinities of both signs
+        return math.nan
 
 
 def integer_sums(
