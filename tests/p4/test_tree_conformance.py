@@ -345,6 +345,7 @@ def test_a_result_that_nobody_waits_for_yet_changes_nothing_on_a_chip(kind, rack
         pytest.skip("it takes the result of a quorum")
     job = Job(rack, BELOW, TOTAL, next(_single))
     job.send(0, 1, 7)
+    rack.assert_quiet(1)  # frames of different ports have no order
     before = job.counts()
     for each in (Kind.RESULT, Kind.PENDING, Kind.STALE):
         rack.send(UPLINK, answer(job, each, 1, 0b11111, 99, flags=2))
@@ -361,6 +362,7 @@ def test_the_result_of_a_quorum_takes_the_place_of_an_incomplete_sum(kind, rack)
         pytest.skip("Tofino's program has no room for quorums in trees")
     job = Job(rack, BELOW, TOTAL, next(_single))
     job.send(0, 1, 7, flags=1)
+    rack.assert_quiet(1)
     before = job.counts()
     for lanes in (None, 99, 98):  # without lanes; and twice
         told_of = {"flags": 2, "count": 3, "carried": True}
@@ -378,6 +380,7 @@ def test_the_result_of_a_quorum_begins_a_chunk_for_which_nothing_has_come_yet(ki
         pytest.skip("Tofino's program has no room for quorums in trees")
     job = Job(rack, BELOW, TOTAL, next(_single))
     job.send(0, 1, 7)
+    rack.assert_quiet(1)
     rack.send(UPLINK, answer(job, Kind.RESULT, 3, 0b11100, 99, count=3))
     for worker in (0, 1):
         job.assert_result(worker, 3, 99, 0b11100, count=3)
@@ -408,6 +411,7 @@ def test_a_query_at_the_top_is_answered_once_there_is_a_result(kind, rack):
     job.send(1, 1, None, kind=Kind.QUERY, wants=False)
     job.assert_result(1, 1, None, 0b11111, carried=True)
     job.send(0, 3, 1)
+    rack.assert_quiet(1)
     job.send(1, 1, None, kind=Kind.QUERY)
     job.assert_stale(1, 1)
     job.assert_counted(before, ignored=2, waiting=2, completed=1, answered=2, stale=1)
@@ -467,6 +471,7 @@ def test_a_switch_between_others_gives_the_lanes_of_an_early_result_to_all(kind,
         pytest.skip("Tofino's program has no room for quorums in trees")
     job = Job(rack, MIDDLE, TOTAL, next(_single))
     job.send(0, 1, 10, count=2, wants=False)
+    rack.assert_quiet(1)
     rack.send(UPLINK, answer(job, Kind.RESULT, 1, 0b10000, 22, count=9))
     for below in (0, 1):
         job.assert_result(below, 1, 22, 0b10000, count=9)
