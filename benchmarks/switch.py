@@ -111,7 +111,7 @@ class Station:
     """
 
     def __init__(self, namespace: str, own: Address, records: Records) -> None:
-        with _entered(namespace):
+        with entered(namespace):
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
             self._socket.setsockopt(_SOL_PACKET, _VNET_HDR, 1)
             self._socket.bind(("eth0", 3))
@@ -377,7 +377,8 @@ def _started(namespace: str, command: list[str]) -> Iterator["subprocess.Popen[b
 
 
 @contextlib.contextmanager
-def _entered(namespace: str) -> Iterator[None]:
+def entered(namespace: str) -> Iterator[None]:
+    """Be in a namespace: sockets that are made there stay in it."""
     libc = ctypes.CDLL(None)
     with Path("/proc/self/ns/net").open() as home, Path("/run/netns", namespace).open() as there:
         libc.setns(there.fileno(), _CLONE_NEWNET)
