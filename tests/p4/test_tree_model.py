@@ -38,9 +38,8 @@ PARTIAL = [
 TOFINO_1 = {"begins": False, "asks_for_lanes": True}
 TOFINO_2 = {"asks_for_lanes": True}
 ON_CHIPS = [
-    Tree(shape, **chip)
-    for chip in (TOFINO_1, TOFINO_2)
-    for shape in (Shape(PAIR, 2, 3, quorum=1), Shape(THREE, 1, 2, (SCATTER,), quorum=1))
+    Tree(Shape(PAIR, 2, 3, quorum=1), **TOFINO_1),
+    *(Tree(Shape(THREE, 1, 2, (SCATTER,), quorum=1), **chip) for chip in (TOFINO_1, TOFINO_2)),
 ]
 
 
@@ -109,7 +108,7 @@ def test_beside_a_stopped_worker_the_others_get_all_results(chip):
 
 
 def test_a_switch_that_asks_for_lanes_gets_no_result_without_them():
-    shape = Shape(THREE, 1, 2, (SCATTER,), quorum=1)
+    shape = Shape(THREE, 1, 1, (SCATTER,), quorum=1)
     for chip, lacking in ({}, True), (TOFINO_2, False):
         graph = reachable(first_state(shape), Tree(shape, **chip).steps)
         answers = {each for state in graph for each in state.answers}
