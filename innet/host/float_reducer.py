@@ -28,6 +28,7 @@ from innet.host.quantizers.scaling import integers_of
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.sums import Sums
 from innet.host.unions import Unions
+from innet.wire.layout import LANE_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +37,14 @@ if TYPE_CHECKING:
 
 Keep = Callable[[Any, Any], None]
 """A function that keeps the residual, from the contributed values and whether each has counted."""
+
+LARGE = 4 << 20
+"""The bytes from which on a vector's sums are not kept.
+
+Their floats are made of the packets, and then memory is the limit. So nobody could give the sums to a
+worker that lacks some. The last chunk is therefore summed alone, when this worker has all others, which
+takes another round trip (:mod:`innet.host.portioned`).
+"""
 
 _ONCE = np.ones((1, 1), np.uint16)
 _FLOAT = np.dtype(np.float32)
@@ -202,17 +211,34 @@ class FloatReducer:
         agreed = self.agree(call, own)
         rounding, scaling = self._rounding(spec), None
         wanted = None if part is None else chunks_of(part, elements)
+        if part is None and self._is_large(call):
+            wanted = range(-(-size // elements))
         if isinstance(quantizer, BlockScale):
             # Error feedback compares the values with the result.
-            reuse = in_place and not keep and wanted is None
+            reuse = in_place and not keep and part is None
             scaling = quantizer.on_the_way(
                 rows, own, agreed, rounding, mean=mean, in_place=reuse, wanted=wanted
             )
         if scaling:
             contribution, flags = scaling, quantizer.flags(own, agreed)
+            done = self._sums.on_the_way(scaling, flags, wanted)
+            here = slice(scaling.wanted.start, scaling.wanted.stop)
+            reduced = quantizer.results(scaling, agreed[here], done.flags[here])
+            if (overflowed := done.overflowed).size:
+                sums, counts = self._sums.again(scaling, overflowed)
+                found = quantizer.dequantize(
+                    sums, counts, agreed[overflowed], done.flags[overflowed], mean=mean
+                )
+                inside = (here.start <= overflowed) & (overflowed < here.stop)
+                reduced[overflowed[inside] - here.start] = found[inside]
         else:
             contribution, flags = quantizer.quantize(rows, own, agreed, rounding)
-        sums, counts, done = self._sums.of_chunks(contribution, flags, wanted)
+            sums, counts, done = self._sums.of_chunks(contribution, flags, wanted)
+            here = done.rows if sums is done.lanes else slice(0, len(flags))
+            scales = agreed[
+                here.start * quantizer.rows_per_chunk : here.stop * quantizer.rows_per_chunk
+            ]
+            reduced = quantizer.dequantize(sums, counts, scales, done.flags[here], mean=mean)
         if keep:
             alone = quantizer.dequantize(
                 integers_of(contribution), _ONCE, agreed, flags, mean=False
@@ -220,15 +246,19 @@ class FloatReducer:
             included = done.includes(self._info.rank, self._info.workers)
             counted = np.repeat(included, elements)[:size]
             keep(alone.reshape(-1)[:size], counted)
-        here = done.rows if sums is done.lanes else slice(0, len(flags))
-        if scaling and sums is done.lanes:
-            reduced = quantizer.results(scaling, done, agreed)
-        else:
-            scales = agreed[
-                here.start * quantizer.rows_per_chunk : here.stop * quantizer.rows_per_chunk
-            ]
-            reduced = quantizer.dequantize(sums, counts, scales, done.flags[here], mean=mean)
         return cut(reduced, here.start * elements, range(size) if part is None else part)
+
+    def _is_large(self, call: Call) -> bool:
+        """Return whether the results of a sum are floats only; see :data:`LARGE`.
+
+        This is the same on all workers.
+        """
+        info = self._info
+        return (
+            call.size * LANE_BYTES >= LARGE
+            and info.min_workers == info.workers
+            and isinstance(self._quantizer(call.spec), BlockScale)
+        )
 
     def _quantizer(self, spec: QuantizerSpec) -> Quantizer:
         if spec not in self._quantizers:

@@ -59,10 +59,10 @@ class Portions:
         every[self.sent.start : self.sent.stop] = sent[: len(self.sent)]
         return every
 
-    def received_of(self, result: Reduction, into: Integers | None) -> Reduction:
+    def received_of(self, result: Reduction, into: Any) -> Reduction:
         """Return a result that has all lanes with those of the received chunks only."""
         rows = result.lanes[self.received.start : self.received.stop]
-        if into is not None:
+        if isinstance(into, np.ndarray):
             into[:] = rows
             rows = into
         first = self.received.start
