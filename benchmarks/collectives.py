@@ -8,8 +8,8 @@ Workers, switches and controllers are processes of one machine. Each transport i
 PyTorch's, and the all-reduces are ``torch.distributed.all_reduce`` in place, as DistributedDataParallel
 makes them. ``shm`` and ``udp`` are groups of the backend innet and lead through an innet-switch, over
 cables in shared memory and over cables made of UDP. The first of these is what ``innet rack`` gives.
-``gloo`` uses the loopback interface. The transports take turns in the same processes, in an order that changes, so other changes
-on the machine affect all alike.
+``gloo`` uses the loopback interface. The transports take turns in the same processes, in an order that
+changes, so other changes on the machine affect all alike.
 
 A time is that of the slowest worker. As in nccl-tests, ``algbw`` is the size divided by the median
 time, and ``busbw`` is algbw times 2 (n - 1) / n for n workers. ``CPU`` is the processor time of all

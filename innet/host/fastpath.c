@@ -5,10 +5,25 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #ifdef __SSE2__
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 #include "fastpath.h"
+
+/* The widest words that the processor stores past its caches. Parts of a cache line take longer. */
+#if defined __AVX512F__
+typedef __m512i widest;
+#define LOAD _mm512_loadu_si512
+#define STREAM _mm512_stream_si512
+#elif defined __AVX__
+typedef __m256i widest;
+#define LOAD _mm256_loadu_si256
+#define STREAM _mm256_stream_si256
+#elif defined __SSE2__
+typedef __m128i widest;
+#define LOAD _mm_loadu_si128
+#define STREAM _mm_stream_si128
+#endif
 
 enum { CACHE_LINE = 64 };
 enum { ROWS_AHEAD = 4 };
@@ -84,10 +99,9 @@ void innet_dequantize(const int32_t *sums, size_t rows, size_t lanes, const floa
 static void store_far(void *to, const void *from, size_t bytes)
 {
 #ifdef __SSE2__
-    if ((uintptr_t)to % sizeof(__m128i) == 0 && bytes % sizeof(__m128i) == 0) {
-        for (size_t at = 0; at < bytes; at += sizeof(__m128i))
-            _mm_stream_si128((void *)((char *)to + at),
-                             _mm_loadu_si128((const void *)((const char *)from + at)));
+    if ((uintptr_t)to % sizeof(widest) == 0 && bytes % sizeof(widest) == 0) {
+        for (size_t at = 0; at < bytes; at += sizeof(widest))
+            STREAM((void *)((char *)to + at), LOAD((const void *)((const char *)from + at)));
         return;
     }
 #endif
@@ -207,7 +221,8 @@ static void take_lanes(const struct format *format, struct vectors *vectors, int
     else
         memset(row, 0, sizeof row);
     if (vectors->sums)
-        store_words(vectors->sums + (size_t)(chunk - vectors->sums_first) * lanes, row, lanes, rows);
+        store_words(vectors->sums + (size_t)(chunk - vectors->sums_first) * lanes, row, lanes,
+                    rows);
     if (vectors->scaling)
         make_result(vectors->scaling, (size_t)chunk, row, vectors->counts[chunk], rows);
 }

@@ -19,7 +19,7 @@ from innet.host.gathering import Gathering, float_sums, layout
 from innet.host.integers import Integers
 from innet.host.job import WorkerInfo
 from innet.host.maxima import NO_WORDS, Maxima
-from innet.host.portions import chunks_of, cut, portion
+from innet.host.portions import Portions, chunks_of, cut, portion
 from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
 from innet.host.quantizers.residuals import Residuals
@@ -210,18 +210,17 @@ class FloatReducer:
         own = quantizer.scales(rows)
         agreed = self.agree(call, own)
         rounding, scaling = self._rounding(spec), None
-        wanted = None if part is None else chunks_of(part, elements)
-        if part is None and self._is_large(call):
-            wanted = range(-(-size // elements))
+        portions = self._portions(call, part, elements)
         if isinstance(quantizer, BlockScale):
             # Error feedback compares the values with the result.
             reuse = in_place and not keep and part is None
             scaling = quantizer.on_the_way(
-                rows, own, agreed, rounding, mean=mean, in_place=reuse, wanted=wanted
-            )
+                rows, own, agreed, rounding, mean=mean, in_place=reuse,
+                wanted=portions.received if portions else None,
+            )  # fmt: skip
         if scaling:
             contribution, flags = scaling, quantizer.flags(own, agreed)
-            done = self._sums.on_the_way(scaling, flags, wanted)
+            done = self._sums.on_the_way(scaling, flags, portions)
             here = slice(scaling.wanted.start, scaling.wanted.stop)
             reduced = quantizer.results(scaling, agreed[here], done.flags[here])
             if (overflowed := done.overflowed).size:
@@ -233,7 +232,7 @@ class FloatReducer:
                 reduced[overflowed[inside] - here.start] = found[inside]
         else:
             contribution, flags = quantizer.quantize(rows, own, agreed, rounding)
-            sums, counts, done = self._sums.of_chunks(contribution, flags, wanted)
+            sums, counts, done = self._sums.of_chunks(contribution, flags, portions)
             here = done.rows if sums is done.lanes else slice(0, len(flags))
             scales = agreed[
                 here.start * quantizer.rows_per_chunk : here.stop * quantizer.rows_per_chunk
@@ -248,17 +247,18 @@ class FloatReducer:
             keep(alone.reshape(-1)[:size], counted)
         return cut(reduced, here.start * elements, range(size) if part is None else part)
 
-    def _is_large(self, call: Call) -> bool:
-        """Return whether the results of a sum are floats only; see :data:`LARGE`.
+    def _portions(self, call: Call, part: range | None, elements: int) -> Portions | None:
+        """Return the portions of a sum, given the elements of a chunk, or None for an all-reduce.
 
-        This is the same on all workers.
+        Of a large vector nobody keeps the sums; see :data:`LARGE`. This is the same on all workers.
         """
-        info = self._info
-        return (
-            call.size * LANE_BYTES >= LARGE
-            and info.min_workers == info.workers
-            and isinstance(self._quantizer(call.spec), BlockScale)
-        )
+        count, info = -(-call.size // elements), self._info
+        if part is not None:
+            return Portions.of(count, range(count), chunks_of(part, elements))
+        is_large = call.size * LANE_BYTES >= LARGE and info.min_workers == info.workers
+        if is_large and isinstance(self._quantizer(call.spec), BlockScale):
+            return Portions.whole(count)
+        return None
 
     def _quantizer(self, spec: QuantizerSpec) -> Quantizer:
         if spec not in self._quantizers:

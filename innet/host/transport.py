@@ -131,8 +131,8 @@ class SwitchTransport:
         OSError; after that the term is spoilt.
         """
         whole = portions is None
-        order = None if portions is None else portions.order(self._info.workers)
         portions = portions or Portions.whole(len(flags))
+        order = portions.order(self._info.workers)
         # Contiguous and in this machine's byte order. A quantizer's integers need not be either.
         scaling = chunks if isinstance(chunks, Scaling) and self._compiled else None
         own = (
