@@ -224,9 +224,9 @@ class FloatReducer:
             here = slice(scaling.wanted.start, scaling.wanted.stop)
             reduced = quantizer.results(scaling, agreed[here], done.flags[here])
             if (overflowed := done.overflowed).size:
-                sums, counts = self._sums.again(scaling, overflowed)
+                exact, times = self._sums.again(scaling, overflowed)
                 found = quantizer.dequantize(
-                    sums, counts, agreed[overflowed], done.flags[overflowed], mean=mean
+                    exact, times, agreed[overflowed], done.flags[overflowed], mean=mean
                 )
                 inside = (here.start <= overflowed) & (overflowed < here.stop)
                 reduced[overflowed[inside] - here.start] = found[inside]
