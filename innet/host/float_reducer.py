@@ -41,9 +41,9 @@ Keep = Callable[[Any, Any], None]
 LARGE = 4 << 20
 """The bytes from which on a vector's sums are not kept.
 
-Their floats are made of the packets, and then memory is the limit. So nobody could give the sums to a
-worker that lacks some. The last chunk is therefore summed alone, when this worker has all others, which
-takes another round trip (:mod:`innet.host.portioned`).
+Their floats are made of the packets. So nobody could give the sums to a worker that lacks some. The
+last chunk is therefore summed alone, when this worker has all others, which takes another round trip
+(:mod:`innet.host.portioned`).
 """
 
 _ONCE = np.ones((1, 1), np.uint16)
