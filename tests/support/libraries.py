@@ -19,12 +19,15 @@ def needs(*packages: str) -> None:
         pytest.skip(f"{', '.join(sorted(missing))} is not installed: see `make libraries`")
 
 
+QUIET = {
+    "OMP_NUM_THREADS": "1",
+    "DS_ACCELERATOR": "cpu",
+    "HF_HUB_OFFLINE": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Variables with which the libraries neither take all processors nor look for a hub."""
+
+
 def quiet() -> dict[str, str]:
-    """Return the environment in which the libraries neither take all processors nor look for a hub."""
-    return {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "DS_ACCELERATOR": "cpu",
-        "HF_HUB_OFFLINE": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
+    """Return this process's environment with these variables."""
+    return {**os.environ, **QUIET}
