@@ -39,7 +39,9 @@ def _expected(problem: BaseException) -> InnetError | None:
         )
     if isinstance(problem, ModuleNotFoundError) and _top(problem.name) in _OF_ONE_BENCHMARK:
         name = _top(problem.name)
-        return UsageError(f"this benchmark needs {name}, which is not installed: pip install {name}")
+        return UsageError(
+            f"this benchmark needs {name}, which is not installed: pip install {name}"
+        )
     return problem if isinstance(problem, InnetError) else None
 
 
