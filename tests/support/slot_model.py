@@ -17,10 +17,10 @@ import enum
 import gc
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple, TypeVar
 from typing import Protocol as Interface
-from typing import TypeVar
 
 from innet.wire.layout import Kind
 
@@ -95,8 +95,7 @@ class Size:
         return worker == chunk % self.workers
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One copy of a slot in the switch.
 
     `total` are the lanes. They are this chunk's only if the cell has `carried` some. `announced` is
@@ -123,8 +122,7 @@ class Cell:
         If it does not start, its lanes are added to those of an older chunk.
         """
         before = () if starts and not self.carried else self.total
-        return replace(
-            self,
+        return self._replace(
             arrived=self.arrived | workers,
             missing=self.missing - 1,
             total=self.total if lanes is None else tuple(sorted((*before, *lanes))),
@@ -134,8 +132,7 @@ class Cell:
         )
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The switch's answer to a contribution, and the workers that get it.
 
     `members` are the workers in a result, or those that have contributed to a pending chunk. Those in
@@ -150,8 +147,7 @@ class Answer:
     full: Workers = NOBODY
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     """A result that was sent: its slot, tag and members, and the contributions in its sum.
 
     Without its lanes, the sum is None.
@@ -164,8 +160,7 @@ class Sent:
     total: Sum | None
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """The whole state of the model.
 
     `progress[worker][slot]` is the number of the slot's results that the worker has accepted.
@@ -181,7 +176,7 @@ class State:
     def with_cell(self, slot: int, copy: int, cell: Cell) -> "State":
         """Return the state with one cell changed."""
         pair = (cell, self.cells[slot][1]) if copy == 0 else (self.cells[slot][0], cell)
-        return replace(self, cells=(*self.cells[:slot], pair, *self.cells[slot + 1 :]))
+        return self._replace(cells=(*self.cells[:slot], pair, *self.cells[slot + 1 :]))
 
 
 class Violation(Exception):
@@ -282,7 +277,7 @@ class AlternatingBit:
             cell = Cell(arrived=cell.arrived, missing=self.size.workers)
         cell = cell.plus(frozenset({worker}), ((worker, chunk),), wants=True)
         state = state.with_cell(slot, copy, cell)
-        state = state.with_cell(slot, 1 - copy, replace(other, arrived=other.arrived - {worker}))
+        state = state.with_cell(slot, 1 - copy, other._replace(arrived=other.arrived - {worker}))
         result = Answer(
             Kind.RESULT, everybody, everybody, cell.total, announced=True, full=everybody
         )
@@ -333,9 +328,9 @@ def arrive(
     state, answer = variant.contribute(state, worker, slot, use)
     if answer and answer.kind == Kind.RESULT:
         bare = Sent(slot, variant.tag(use), answer.members, answer.announced, None)
-        sent = {replace(bare, total=answer.total)} if answer.full else set()
+        sent = {bare._replace(total=answer.total)} if answer.full else set()
         sent |= {bare} if answer.to - answer.full else set()
-        state = replace(state, results=state.results | sent)
+        state = state._replace(results=state.results | sent)
     return state, answer
 
 
@@ -366,11 +361,11 @@ def _ends(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
             what = f"worker {worker} hears that the others have gone on in slot {slot}"
             if not any((sent.slot, sent.tag) == (slot, variant.tag(use)) for sent in state.results):
                 raise FalseAlarm(what)
-            yield what, replace(state, ended=state.ended | {worker})
+            yield what, state._replace(ended=state.ended | {worker})
     if size.workers - len(state.ended) < size.needed:
         for worker in set(range(size.workers)) - state.ended - finished(size, state):
             what = f"worker {worker} hears that too few are left"
-            yield what, replace(state, ended=state.ended | {worker})
+            yield what, state._replace(ended=state.ended | {worker})
 
 
 def _waiting(variant: Variant, state: State, slot: int, tag: int) -> list[int]:
@@ -387,7 +382,7 @@ def _waiting(variant: Variant, state: State, slot: int, tag: int) -> list[int]:
 def _taken(state: State, worker: int, slot: int) -> State:
     mine = state.progress[worker]
     mine = (*mine[:slot], mine[slot] + 1, *mine[slot + 1 :])
-    return replace(state, progress=(*state.progress[:worker], mine, *state.progress[worker + 1 :]))
+    return state._replace(progress=(*state.progress[:worker], mine, *state.progress[worker + 1 :]))
 
 
 # -- exploring any model -------------------------------------------------------------------------
