@@ -4,7 +4,8 @@
 switches below it, at once. A packet that was sent once may arrive at any time, any number of times, or
 never. A variant does not compare the sequence numbers of answers.
 
-With a quorum, the top makes a result of some of its contributors' sums, as in :mod:`tree_model`.
+With a quorum, the top makes a result of some of its contributors' sums, as in :mod:`tree_model`. In a
+variant, such a result begins no chunk, as on Tofino 1.
 """
 
 from collections.abc import Iterator
@@ -59,6 +60,7 @@ class DeepTree:
     slots: int = 1
     compares: bool = True
     quorum: int = 0
+    begins: bool = True
     stopped: frozenset[int] = frozenset()
 
     def contributors(self, switch: int) -> tuple[Contributor, ...]:
@@ -148,7 +150,7 @@ class DeepTree:
                 return state
             packet = replace(packet, sequence=cell.sequence)
         elif packet.sequence < cell.sequence or (
-            packet.sequence == cell.sequence and not cell.missing
+            not self.begins if packet.sequence > cell.sequence else not cell.missing
         ):
             return state
         cell = Cell(packet.sequence, total=packet.total)

@@ -12,7 +12,9 @@ those of an older chunk. There are two variants. `Protocol` is innet's. `Alterna
 numbers, as in SwitchML (Sapio et al., NSDI 2021, algorithms 3 and 4).
 """
 
+import contextlib
 import enum
+import gc
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -400,6 +402,19 @@ def explore(variant: Variant) -> Graph[State]:
     return reachable(start(variant.size), lambda state: steps(variant, state))
 
 
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Do not search for cycles among states, of which there are many and none has a cycle."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_without_garbage_collection()
 def reachable(first: S, following: Callable[[S], Iterable[tuple[str, S]]]) -> Graph[S]:
     """Return every state that is reachable from `first`. Raises Violation, with a shortest way to it."""
     came: dict[S, tuple[S, str] | None] = {first: None}
@@ -419,6 +434,7 @@ def reachable(first: S, following: Callable[[S], Iterable[tuple[str, S]]]) -> Gr
     return graph
 
 
+@_without_garbage_collection()
 def stuck(graph: Graph[S], good: Callable[[S], bool]) -> set[S]:
     """Return the states from which no way leads to a good one."""
     before: dict[S, list[S]] = {state: [] for state in graph}

@@ -13,7 +13,10 @@ its way. So it arrives in the step in which it is sent, and a later one stands f
 Variants show the purpose of a part. One does not compare the sequence numbers of answers, and one
 does not raise a sum again. In one, the switch above does not know who wants lanes: it looks at the
 last contribution only. In one, workers do not ask. In one, a rack's switch takes a result without the
-lanes that its workers want. In one, it only takes a result if it has sent its sum up, as Tofino does.
+lanes that its workers want. In one, it only takes a result if it has sent its sum up.
+
+Two variants are of Tofino's program. A rack's switch asks for lanes in each sum, and on Tofino 1 a result
+begins no chunk.
 """
 
 from collections.abc import Iterator
@@ -123,6 +126,8 @@ class Child:
     raises_again: bool = True
     takes_early: bool = True
     strict: bool = True
+    begins: bool = True
+    asks_for_lanes: bool = False
 
     def contribute(
         self, cell: Cell, worker: int, sequence: int, chunk: int
@@ -164,6 +169,8 @@ class Child:
             return cell, None
         if kind != Kind.RESULT:
             return cell, Reply(kind, self.workers, members)
+        if newer and not self.begins:
+            return cell, None
         carried = total is not None
         withheld = announced and not carried
         if self.strict and withheld and (cell.wanted or not waits):
@@ -184,7 +191,7 @@ class Child:
 
     def _up(self, cell: Cell) -> Reply:
         lanes = cell.total if cell.carried else None
-        wants = bool(cell.wanted)
+        wants = bool(cell.wanted) or self.asks_for_lanes
         return Reply(None, NOBODY, cell.arrived, lanes, announced=cell.announced, wants=wants)
 
     def _down(self, cell: Cell, to: Workers, wanting: Workers) -> Reply:
@@ -222,6 +229,8 @@ class Tree:
     takes_early: bool = True
     strict: bool = True
     asks: bool = True
+    begins: bool = True
+    asks_for_lanes: bool = False
     stopped: Workers = NOBODY
 
     def child(self, rack: int) -> Child:
@@ -234,6 +243,8 @@ class Tree:
             self.raises_again,
             self.takes_early,
             self.strict,
+            self.begins,
+            self.asks_for_lanes,
         )
 
     def steps(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
