@@ -22,7 +22,7 @@ from innet.host.stall import MembershipView, StallDetector
 from innet.host.term_rounds import TermRounds
 from innet.host.timer import ProbeTimer, RetransmissionTimer
 from innet.host.traffic import Traffic
-from innet.host.window import Window
+from innet.host.window import Indices, Window
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind, Operation
@@ -164,9 +164,8 @@ class SwitchTransport:
         progress.timeout_s = self._timer.timeout
         progress.window = self._congestion.size
         if window.remaining:
-            chunk, slot, sequence = window.oldest()
-            progress.chunk, progress.slot = chunk, self._term.first_slot + slot
-            progress.sequence = sequence
+            progress.chunk, slot, progress.sequence = window.oldest()
+            progress.slot = self._term.first_slot + slot
             progress.missing.extend(sorted(self._missing.known))
         self._stall.fill(progress, now)
 
@@ -247,10 +246,7 @@ class SwitchTransport:
         if now >= self._probes.deadline:
             # Send more with each probe, so that a silence is no coincidence.
             most = min(1 << self._probes.unanswered, self._congestion.size)
-            slots, chunks = self._window.probe(most, now)
-            bare = self._numpy.send(slots, chunks)
-            self.traffic.count_sent(len(slots), bare, self._window.repetitions(slots))
-            self._silence.owe(now)
+            self._repeat(*self._window.probe(most, now), now)
             self._probes.asked(now)
             if self._probes.unanswered == _OUTAGE:
                 self._congestion.silence()
@@ -265,10 +261,13 @@ class SwitchTransport:
             return
         slots, chunks = self._window.overdue(inquiries.age, now)
         if slots.size:
-            bare = self._numpy.send(slots, chunks)
-            self.traffic.count_sent(len(slots), bare, self._window.repetitions(slots))
-            self._silence.owe(now)
+            self._repeat(slots, chunks, now)
         inquiries.asked(now)
+
+    def _repeat(self, slots: Indices, chunks: Indices, now: float) -> None:
+        bare = self._numpy.send(slots, chunks)
+        self.traffic.count_sent(len(slots), bare, self._window.repetitions(slots))
+        self._silence.owe(now)
 
     def _take_receipts(self, batch: Records, now: float) -> None:
         _, slots = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.PENDING))
@@ -289,8 +288,7 @@ class SwitchTransport:
                 self.inquiries.take(self._missing.of(slots, arrived))
 
     def _take_stale(self, batch: Records) -> None:
-        positions, _ = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.STALE))
-        if positions.size:
+        if self._numpy.accepted(batch, self._numpy.ours(batch, Kind.STALE))[0].size:
             raise LeftBehind(
                 "the other workers have gone on without this one, which came too late: join the job "
                 "again, or let its quorum be all workers"

@@ -14,15 +14,12 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from innet.controller.jobs.changes import DatedEvent
-from innet.controller.jobs.events import Path, Resume
 from innet.controller.jobs.quotas import NO_QUOTA, Holding
 from innet.controller.jobs.records import (
-    Attachment,
     JobRecord,
     JobSpec,
     SlotRange,
     SwitchRecord,
-    Uplink,
     WorkerRecord,
 )
 from innet.controller.state.checksum import (
@@ -34,9 +31,16 @@ from innet.controller.state.checksum import (
     switch_item,
     worker_item,
 )
+from innet.controller.state.rows import (
+    agreement_of,
+    agreement_text,
+    attachment_of,
+    attachment_row,
+    switch_record,
+    uplinks_text,
+)
 from innet.controller.state.schema import CHECKSUM_SINCE, SCHEMA, SCHEMA_VERSION, UPGRADES
 from innet.errors import ControllerError, UsageError
-from innet.wire.frames import Address
 
 _APPLICATION = int.from_bytes(b"inet")
 _MOST_EVENTS, _MOST_EVENTS_OF_JOB = 20_000, 500
@@ -99,7 +103,7 @@ class Store:
         """Return all that was kept."""
         try:
             run = self._database.execute
-            switches = [_switch(*row) for row in run("SELECT * FROM switches ORDER BY rowid")]
+            switches = [switch_record(*row) for row in run("SELECT * FROM switches ORDER BY rowid")]
             jobs = [self._job(*row) for row in run("SELECT * FROM jobs ORDER BY number")]
             [[last_id, last_number]] = run("SELECT * FROM last_job")
             quotas = {owner: Holding(*quota) for owner, *quota in run("SELECT * FROM quotas")}
@@ -113,7 +117,7 @@ class Store:
         ports = json.dumps(switch.ports)
         row = (
             switch.name, switch.grpc_address, switch.device_id, ports, *service, switch.lanes,
-            _links(switch), switch.target, switch.artifact, switch.drained,
+            uplinks_text(switch), switch.target, switch.artifact, switch.drained,
         )  # fmt: skip
         with self._transaction(switch_item(switch.name)) as database:
             database.execute(f"INSERT INTO switches VALUES ({_marks(row)})", row)  # noqa: S608 - no input
@@ -123,7 +127,7 @@ class Store:
         with self._transaction(switch_item(switch.name)) as database:
             database.execute(
                 "UPDATE switches SET ports = ?, uplinks = ?, drained = ? WHERE name = ?",
-                (json.dumps(switch.ports), _links(switch), switch.drained, switch.name),
+                (json.dumps(switch.ports), uplinks_text(switch), switch.drained, switch.name),
             )
 
     def remove_switch(self, name: str) -> None:
@@ -144,14 +148,14 @@ class Store:
             spec.name, spec.switch, spec.id, spec.workers, spec.quorum, spec.min_workers, spec.slots,
             spec.lease_s, spec.token_digest, spec.number, job.term,
             *(astuple(slot_range) if slot_range else (None, None, None)),
-            job.fresh, _agreement_text(job.agreement), json.dumps(job.departed), json.dumps(spec.others),
+            job.fresh, agreement_text(job.agreement), json.dumps(job.departed), json.dumps(spec.others),
             spec.owner, json.dumps(sorted(job.drained)), json.dumps(sorted(job.lost)),
             spec.min_slots, spec.priority,
             *((job.loan.first_slot, job.loan.slots) if job.loan else (None, None)),
         )  # fmt: skip
         changed, gone = job.since(before)
         workers = [
-            (spec.name, each.rank, each.nonce, each.fallback, *_attachment_row(each.where))
+            (spec.name, each.rank, each.nonce, each.fallback, *attachment_row(each.where))
             for _, each in changed
         ]
         ranks = [*gone, *(each.rank for _, each in changed)]
@@ -282,10 +286,10 @@ class Store:
             term,
             slot_range,
             bool(fresh),
-            _agreement(agreement),
+            agreement_of(agreement),
             tuple((rank, reason) for rank, reason in json.loads(departed)),
             tuple(
-                WorkerRecord(rank, nonce, bool(fallback), _attachment(*where))
+                WorkerRecord(rank, nonce, bool(fallback), attachment_of(*where))
                 for _, rank, nonce, fallback, *where in workers
             ),
             frozenset(json.loads(drained)),
@@ -311,26 +315,6 @@ class Store:
             raise ControllerError(f"cannot write to {self._where}: {problem}") from None
 
 
-def _switch(name: str, address: str, device: int, ports: str, *more: Any) -> SwitchRecord:
-    *service, lanes, uplinks, target, artifact, drained = more
-    return SwitchRecord(
-        name,
-        address,
-        device,
-        tuple(json.loads(ports)),
-        Address(*service),
-        lanes,
-        tuple(Uplink(*link) for link in json.loads(uplinks)),
-        target,
-        artifact,
-        bool(drained),
-    )
-
-
-def _links(switch: SwitchRecord) -> str:
-    return json.dumps([astuple(link) for link in switch.uplinks])
-
-
 def _marks(row: Collection[object]) -> str:
     return ", ".join("?" * len(row))
 
@@ -352,26 +336,6 @@ def _add_events(database: sqlite3.Connection, job: str, events: Iterable[DatedEv
     database.execute(
         "DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - ?", (_MOST_EVENTS,)
     )
-
-
-def _agreement_text(agreement: Resume | None) -> str:
-    return json.dumps(astuple(agreement)) if agreement else ""
-
-
-def _agreement(text: str) -> Resume | None:
-    if not text:
-        return None
-    term, path, *others = json.loads(text)
-    return Resume(term, Path(path), *others)
-
-
-def _attachment_row(where: Attachment | None) -> tuple[object, ...]:
-    return (where.port, *astuple(where.address), where.switch) if where else (None,) * 5
-
-
-def _attachment(port: int | None, *where: Any) -> Attachment | None:
-    *address, switch = where
-    return None if port is None else Attachment(port, Address(*address), switch)
 
 
 def _check_file(path: pathlib.Path) -> None:
