@@ -27,4 +27,6 @@ def quiet() -> dict[str, str]:
         "DS_ACCELERATOR": "cpu",
         "HF_HUB_OFFLINE": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_enable_metrics_collection": "0",
+        "RAY_prestart_worker_first_driver": "0",  # they have another environment than the training
     }

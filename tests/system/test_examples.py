@@ -2,13 +2,13 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forked import ranks
 from paths import ROOT, SUPPORT
+from preforked import forked_programs
 
 from innet.local.processes import spawned
 from innet.local.rack import local_rack
@@ -21,7 +21,6 @@ WORKERS = 2
 STEPS = 5
 PARAMETERS = 64 * 128 + 128 + 128 * 10 + 10  # of the network for the digits
 TOGETHER = ["ddp", "cnn", "zero", "fsdp2", "hsdp", "accumulation", "amp", "transformer"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 
 # The switch's sums agree with float32's to a few units in the last place. Only bfloat16 magnifies
 # that, since it rounds at the third digit.
@@ -30,7 +29,8 @@ MOST_APART = dict.fromkeys(TOGETHER, 1e-5) | {"amp": 5e-3}
 
 def torchrun(*arguments: str, **environment: str) -> str:
     """Run a script with torchrun, and return its workers' output."""
-    command = [*TORCHRUN, str(WORKERS), *arguments]
+    program = str(forked_programs() / "torchrun")
+    command = [program, "--standalone", "--nproc-per-node", str(WORKERS), *arguments]
     with spawned(command, {**environment, "OMP_NUM_THREADS": "1"}) as process:
         said, errors = process.communicate(timeout=WITHIN)
         assert process.returncode == 0, errors

@@ -28,6 +28,9 @@ NEEDED = {
     "with_ray": ["ray", "pandas", "pyarrow"],
     "with_trainer": ["accelerate", "transformers"],
 }
+OF_RAY = {"with_ray"}
+"""Ray starts its own processes, and looks at their numbers."""
+
 OTHER_MODELS = {"with_trainer"}
 SHARDED = {"fsdp2", "hsdp"}
 
@@ -35,8 +38,10 @@ SHARDED = {"fsdp2", "hsdp"}
 def output(command: PageCommand) -> str:
     """Run a page's command with few steps, as a user does, and return its output."""
     needs(*NEEDED.get(command.example, []))
+    own = command.example in OF_RAY
+    commands = libraries.COMMANDS if own else forked_programs(libraries.COMMANDS)
     rack = [str(forked_programs() / "innet"), "rack", "--workers", str(command.workers), "--"]
-    words = [*rack, *command.line(libraries.COMMANDS, ["--steps", str(STEPS)])]
+    words = [*rack, *command.line(commands, ["--steps", str(STEPS)])]
     for _ in range(STARTS_OF_RAY):
         done = subprocess.run(
             words, env=quiet(), capture_output=True, text=True, timeout=WITHIN, check=False
