@@ -7,7 +7,6 @@ from paths import ROOT
 
 _ENVIRONMENT = ROOT / ".venv-libs"
 COMMANDS = _ENVIRONMENT / "bin"
-PYTHON = str(COMMANDS / "python")
 SITE = list(_ENVIRONMENT.glob("lib/python*/site-packages"))
 """The folder of its packages, if there is one."""
 
@@ -27,6 +26,7 @@ def quiet() -> dict[str, str]:
         "DS_ACCELERATOR": "cpu",
         "HF_HUB_OFFLINE": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
         "RAY_enable_metrics_collection": "0",
         "RAY_prestart_worker_first_driver": "0",  # they have another environment than the training
     }

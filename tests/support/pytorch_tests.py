@@ -1,6 +1,6 @@
 """PyTorch's own tests of a backend, which come with PyTorch, run with innet.
 
-``innet rack --workers 3 -- python -m pytorch_tests NAME...`` runs the tests of these names, or all of
+``innet rack --workers 3 -- python pytorch_tests.py NAME...`` runs the tests of these names, or all of
 them. It prints a line of JSON for each: its name, what became of it, and why. Where a test is for
 Gloo only, ``BACKEND=gloo`` lets it run: groups of Gloo are groups of innet then.
 """
