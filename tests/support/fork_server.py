@@ -237,8 +237,12 @@ def _serve(descriptor: str, *modules: str) -> None:
     listener = socket.socket(fileno=int(descriptor))
     if 0 in select.select([listener, 0], [], [])[0]:
         return
+    # PyTorch imports Triton if it is installed. At the end of an interpreter, Triton complains of objects
+    # that a search for garbage has not found.
+    sys.modules["triton"] = None  # type: ignore[assignment]
     for each in modules:
         importlib.import_module(each)
+    del sys.modules["triton"]
     gc.collect()
     gc.freeze()  # a search for garbage in a forked process would copy all of this
     request = _Server(listener).await_request()
