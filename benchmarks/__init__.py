@@ -16,6 +16,9 @@ _PACKAGES = (
 )  # fmt: skip
 """The packages of innet and its extras `emulate` and `experiments`, by the names of imports."""
 
+_OF_ONE_BENCHMARK = ("selenium",)
+"""The packages that only one benchmark needs."""
+
 
 def _report(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
     """Print an expected error in one line and exit. Leave all other errors to Python."""
@@ -33,6 +36,11 @@ def _expected(problem: BaseException) -> InnetError | None:
         return UsageError(
             f"the benchmarks need packages that are not installed ({lacking}): "
             "pip install '.[emulate,experiments]'"
+        )
+    if isinstance(problem, ModuleNotFoundError) and _top(problem.name) in _OF_ONE_BENCHMARK:
+        name = _top(problem.name)
+        return UsageError(
+            f"this benchmark needs {name}, which is not installed: pip install {name}"
         )
     return problem if isinstance(problem, InnetError) else None
 

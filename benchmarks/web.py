@@ -1,6 +1,7 @@
 """The web page: its delay when a switch dies and returns, and its cost for the controller.
 
-Debian's packages chromium and chromium-driver have to be installed. No root is needed::
+Debian's packages chromium and chromium-driver have to be installed, and the Python package selenium. No
+root is needed::
 
     python -m benchmarks.web
 
@@ -20,14 +21,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
 from innet.host.agent import Agent
 from innet.host.join import join
@@ -35,6 +35,9 @@ from innet.local.ports import free_cables, free_tcp_port, port_options
 from innet.local.processes import announced, command, serving, spawned, stop
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 RACKS, RACK_WORKERS = ("left", "right"), 32
 JOBS = ("train", "tune")
@@ -151,8 +154,10 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def browser() -> Iterator[Chrome]:
-    """Start a browser without a screen."""
+def browser() -> Iterator["Chrome"]:
+    """Start a browser without a screen. Raises ModuleNotFoundError without selenium."""
+    from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+
     options = ChromeOptions()
     for each in (
         "--headless=new",
@@ -181,12 +186,12 @@ def cpu_share(process: int, seconds: float) -> float:
     return (used() - before) / (time.monotonic() - started)
 
 
-def text(driver: Chrome) -> str:
+def text(driver: "Chrome") -> str:
     """Return the text that the page shows."""
     return str(driver.execute_script("return document.body.innerText"))
 
 
-def delay(driver: Chrome, shown: Callable[[str], bool]) -> float:
+def delay(driver: "Chrome", shown: Callable[[str], bool]) -> float:
     """Return the seconds until the page's text is as wanted. Raises TimeoutError."""
     started = time.monotonic()
     while time.monotonic() < started + GONE_WITHIN:
@@ -209,8 +214,8 @@ def main(
     shares: dict[str, list[float]] = {"not shown": [], "shown": []}
     deaths, returns = [], []
     with contextlib.ExitStack() as stack:
-        cluster = Cluster(stack)
         driver = stack.enter_context(browser())
+        cluster = Cluster(stack)
         with cluster.summing(elements):
             for _ in track(range(rounds), "measuring", console=console, transient=True):
                 driver.get("about:blank")

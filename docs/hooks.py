@@ -40,6 +40,9 @@ LANGUAGES = {
 }
 LINK = re.compile(r"(?<=\]\()[^)\s#:]+(?=[)#])")
 BOLD = re.compile(r'<span style="font-weight: bold">(.*?)</span>', re.DOTALL)
+FIRST_SENTENCES = re.compile(r"^#+ `([^`\n]+)`\n\n(.+?\.)\s", re.MULTILINE | re.DOTALL)
+CUT_SHORT = re.compile(r"^\* `([\w-]+)`: .*\.\.\.$", re.MULTILINE)
+SECTIONS = re.compile(r"^(?=#+ `)", re.MULTILINE)
 
 # It names every module that it documents.
 logging.getLogger("mkdocs.plugins.api-autonav").setLevel(logging.WARNING)
@@ -102,7 +105,21 @@ def usage(script: str, module: str) -> str:
         text=True,
         check=True,
     )
-    return BOLD.sub(r"<code>\1</code>", made.stdout)
+    return with_whole_summaries(BOLD.sub(r"<code>\1</code>", made.stdout))
+
+
+def with_whole_summaries(page: str) -> str:
+    """Return a reference whose lists of commands have whole sentences. Typer cuts them short."""
+    summaries = dict(FIRST_SENTENCES.findall(page))
+
+    def whole(section: str) -> str:
+        heading = re.match(r"#+ `(.+)`", section)
+        command = heading[1] if heading else ""
+        return CUT_SHORT.sub(
+            lambda cut: f"* `{cut[1]}`: {summaries[f'{command} {cut[1]}']}", section
+        )
+
+    return "".join(whole(section) for section in SECTIONS.split(page))
 
 
 def source(path: Path) -> str:

@@ -83,7 +83,7 @@ def table(found: dict[str, dict[str, float]]) -> Table:
         for network, each in found.items()
     ]
     return Table(
-        ["network, a sample", *(f"{name}, samples/s" for name in names)]
+        ["size of the network, time per sample", *(f"{name}, samples/s" for name in names)]
         + [f"{name}, times" for name in names[1:]],
         rows,
     )

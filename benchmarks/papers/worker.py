@@ -20,7 +20,6 @@ from torch.nn.functional import cross_entropy
 import innet
 from benchmarks.papers.common import Run, Spec
 from benchmarks.papers.servers import idle, pbox_transport, serving
-from innet.demo.training import digits
 from innet.errors import UsageError
 from innet.host.agent import Agent
 from innet.training import make
@@ -90,6 +89,8 @@ def train(spec: Spec, agent: Agent) -> Run | None:
 
 
 def _train(spec: Spec, agent: Agent) -> Run | None:
+    from innet.demo.training import digits  # slow, and not every caller trains
+
     torch.manual_seed(spec.seed)
     (images, labels), test = digits()
     mean, deviation = images.mean(), images.std()

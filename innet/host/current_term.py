@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
+from innet.errors import AllReduceError, LeftBehind
 from innet.host.job import ControllerMessages, Term
 from innet.host.wait_limits import WaitLimits
 
@@ -46,9 +47,22 @@ class CurrentTerm:
         said = self._controller
         return said.recover is None and said.term is self.term is not None and not self._spoilt
 
-    def enter(self, term: Term) -> None:
-        """Begin a new term."""
+    def enter(self, term: Term, exchange: int) -> None:
+        """Begin a new term with this unfinished exchange.
+
+        Raises LeftBehind if the job has finished more, and AllReduceError if it goes back too far.
+        """
         self.term, self._spoilt, self._asked = term, "", False
+        if exchange < term.exchange:
+            raise LeftBehind(
+                f"the job goes on with exchange {term.exchange}, this worker has not finished "
+                f"{exchange}: join the job again"
+            )
+        if exchange > term.exchange + term.shared:
+            raise AllReduceError(
+                f"the job goes back to exchange {term.exchange}, this worker has finished "
+                f"{exchange - 1}: join the job again"
+            )
 
     def spoil(self, reason: str) -> None:
         """Mark the term as spoilt."""

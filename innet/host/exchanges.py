@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from innet.errors import AllReduceError, LeftBehind
+from innet.errors import AllReduceError
 from innet.host import shared_exchange
 from innet.host.current_term import CurrentTerm
 from innet.host.fallback import Fallback
@@ -225,17 +225,7 @@ class Exchanges:
         self._owes_result = False
 
     def _enter(self, term: Term) -> None:
-        self._current.enter(term)
-        if self._number < term.exchange:
-            raise LeftBehind(
-                f"the job goes on with exchange {term.exchange}, this worker has not finished "
-                f"{self._number}: join the job again"
-            )
-        if self._number > term.exchange + term.shared:
-            raise AllReduceError(
-                f"the job goes back to exchange {term.exchange}, this worker has finished "
-                f"{self._number - 1}: join the job again"
-            )
+        self._current.enter(term, self._number)
         self._owes_result = self._number > term.exchange
         self._transport.begin(term)
         if term.path == Path.SWITCH:

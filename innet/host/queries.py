@@ -37,8 +37,8 @@ class Queries:
         self._packets["job"], self._packets["term"] = info.job, term.number
         self._packets["flags"] = Flag.WANTED  # a switch below takes no result without its lanes
 
-    def begin(self, operation: Operation) -> None:
-        """Begin an exchange with this operation."""
+    def operate(self, operation: Operation) -> None:
+        """Let the queries from now on ask for this operation."""
         set_field(self._packets, "operation", operation)
 
     def send(self, slots: Indices, arrived: npt.NDArray[Any], now: float) -> int:

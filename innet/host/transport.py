@@ -8,27 +8,25 @@ from collections.abc import Callable
 import numpy as np
 
 from innet.errors import LeftBehind
-from innet.host import fastpath, memory
-from innet.host.compiled_rounds import CompiledRounds
+from innet.host import memory
 from innet.host.congestion import CongestionWindow
 from innet.host.inquiries import Inquiries
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
-from innet.host.numpy_rounds import NumpyRounds
-from innet.host.packets import Packets
 from innet.host.portions import Portions
-from innet.host.quantizers.scaling import Scaling, integers_of
+from innet.host.quantizers.scaling import Scaling
 from innet.host.queries import Queries
-from innet.host.rounds import IoRounds, RoundLimits, RoundOutcome
+from innet.host.rounds import RoundLimits, RoundOutcome
 from innet.host.stall import MembershipView, StallDetector
+from innet.host.term_rounds import TermRounds
 from innet.host.timer import ProbeTimer, RetransmissionTimer
 from innet.host.traffic import Traffic
 from innet.host.window import Window
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.layout import Kind, Operation
-from innet.wire.records import Records, blank, set_field
+from innet.wire.records import Records
 
 # In units of the smoothed round trip:
 _REORDERING = 1.0  # a chunk may overtake another that was sent so much earlier; in C as well
@@ -77,27 +75,11 @@ class SwitchTransport:
         self._window = Window(term.slots)
         self._congestion = CongestionWindow(term.slots)
         self._stall.begin_term(term)
-        self._outgoing = Packets(
-            self._blank(term, self._info.lanes, self._link.encapsulation),
-            self._blank(term, 0, self._link.bare_encapsulation),
+        self._rounds = TermRounds(
+            self._link, self._info, term, self._window, self._missing.answers, self._clock
         )
-        self._operation: Operation | None = None  # of these packets
-        self._numpy = NumpyRounds(
-            self._link, self._info, term, self._window, self._outgoing, self._missing.answers,
-            self._clock,
-        )  # fmt: skip
+        self._numpy = self._rounds.numpy
         self._queries = Queries(self._link, self._info, term, self._window, self._missing)
-        identity = self._info.job, term.number, term.first_slot
-        library = fastpath.compiled()
-        self._compiled = library and CompiledRounds(
-            library, self._link, self._window, identity, self._outgoing, self._missing.answers
-        )
-        self._rounds: IoRounds = self._compiled or self._numpy
-
-    def _blank(self, term: Term, lanes: int, encapsulation: bytes) -> Records:
-        packets = blank(term.slots, lanes, Kind.CONTRIBUTION, encapsulation)
-        packets["job"], packets["term"] = self._info.job, term.number
-        return packets
 
     @property
     def result_at(self) -> float:
@@ -132,45 +114,28 @@ class SwitchTransport:
         whole = portions is None
         order = None if portions is None else portions.order(self._info.workers)
         portions = portions or Portions.whole(len(flags))
-        # Contiguous and in this machine's byte order. A quantizer's integers need not be either.
-        scaling = chunks if isinstance(chunks, Scaling) and self._compiled else None
-        own = (
-            scaling if scaling is not None else np.ascontiguousarray(integers_of(chunks), np.int32)
-        )
         flags = np.asarray(flags, np.uint16) | portions.flags
         if into is None:
             into = memory.empty((len(portions.received), chunks.shape[1]), np.int32)
         bits = self._missing.contributors.bits
         result = Reduction.into(into, len(flags), portions.received.start, bits)
         result.counts[:] = self._info.workers
-        self._numpy.start(own, flags, result, portions.sent.start, order)
-        if not self._compiled:
-            self._window.start(len(flags))
-        else:
-            self._window.begin(len(flags))
-            sent = own.native if isinstance(own, Scaling) else own
-            self._compiled.start(sent, flags, result, portions.sent.start, order)
+        self._rounds.start(chunks, flags, result, portions.sent.start, order)
         try:
             self._run(operation, lambda: inspect(result.lanes[0]) if whole else None)
         except BaseException:
-            if scaling:
-                scaling.forget()
+            self._rounds.abandon()
             raise
         finally:
-            self._numpy.stop()
-            if self._compiled:
-                self._compiled.stop()
+            self._rounds.stop()
             self._silence.end_exchange(self._clock())
         self._silence.succeed()
         return result
 
     def _run(self, operation: Operation, inspect: Callable[[], None]) -> None:
         window, now = self._window, self._clock()
-        if operation != self._operation:
-            for packets in (self._outgoing.full, self._outgoing.bare):
-                set_field(packets, "operation", operation)
-            self._queries.begin(operation)
-            self._operation = operation
+        self._rounds.operate(operation)
+        self._queries.operate(operation)
         self._stall.begin_exchange(now)
         self._probes.restart(now)
         if self.inquiries:

@@ -34,18 +34,22 @@ LinkName = Annotated[
     ),
 ]
 Latency = Annotated[
-    str, typer.Option(help="Latency of a link with a given rate, in seconds or as in 5us.")
+    str, typer.Option(help="Latency, in seconds or as in 5us. Links with a name have their own.")
 ]
 SlotCount = Annotated[int, typer.Option(min=1, help="Chunks in flight in the switch.")]
 Lanes = Annotated[int, typer.Option(min=1, help="Integers per packet.")]
 RackCount = Annotated[
     int,
-    typer.Option("--racks", min=1, help="Rack switches. Several have switches above them."),
+    typer.Option(
+        "--racks", min=1, help="Rack switches. If there are several, switches are above them."
+    ),
 ]
 SpineCount = Annotated[
     int,
     typer.Option(
-        "--spines", min=1, help="Switches above the racks. Several have a core switch above them."
+        "--spines",
+        min=1,
+        help="Switches above the racks. If there are several, a core is above them.",
     ),
 ]
 Oversubscription = Annotated[
@@ -141,7 +145,8 @@ def show_capacity(
     racks: Annotated[
         int,
         typer.Option(
-            min=1, help="The number of rack switches. Several have one switch above them."
+            min=1,
+            help="The number of rack switches. If there are several, one switch is above them.",
         ),
     ] = 1,
     round_trip: Annotated[
@@ -308,7 +313,7 @@ def show_scaling(
     slowdown: Annotated[
         float, typer.Option(help="The factor by which slow passes take longer.")
     ] = 2.0,
-    draws: Annotated[int, typer.Option(min=1, help="Steps simulated for each number.")] = 10,
+    draws: Annotated[int, typer.Option(min=1, help="Steps simulated for each size.")] = 10,
     slots: SlotCount = 512,
     lanes: Lanes = 256,
     seed: Annotated[int, typer.Option(help="Seed of compute times and background traffic.")] = 0,

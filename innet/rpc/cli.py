@@ -74,7 +74,7 @@ def issue(
     folder: Folder,
     name: Annotated[str, typer.Argument(help="The name of the person or machine.")],
     role: Annotated[
-        list[PersonalRole], typer.Option(help="What the owner may do. Give one option for each.")
+        list[PersonalRole], typer.Option(help="What the owner may do. Repeat it for more roles.")
     ],
     days: Days = 365,
 ) -> None:

@@ -9,3 +9,7 @@ switch. `metrics` serves Prometheus, `mininet` is the Mininet switch class, and 
 The package knows nothing of the purpose of a program: every behaviour comes from the program
 itself. It never imports `innet.p4` or `innet.wire`, which import-linter enforces.
 """
+
+from innet.switch import sources
+
+__all__ = ["sources"]

@@ -1,13 +1,13 @@
 """The compiler run that turns generated C and the runtime into a library, cached by digest."""
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 from innet.machine.packaged import read, read_folder
 from innet.native.compiler import compile_library, compile_object, write_files
 from innet.native.constants import HEADER, header
 from innet.switch.constants import CONSTANTS
+from innet.switch.sources import unchanged
 
 FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-pthread")
 
@@ -15,9 +15,11 @@ FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-pt
 def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None = None) -> Path:
     """Compile a program's C and the runtime to a shared object, or find it in the cache.
 
-    `generate` makes the C. `key` has to cover everything that determines the C, because for a
-    cached library `generate` is not called. With `keep`, the compiled sources are also written to
-    that folder. Raises CompilerError, IncompleteInstallation, and the exceptions of `generate`.
+    `generate` makes the C. `key` has to cover everything that determines the C except for this
+    package's modules, because for a cached library `generate` is not called. If the modules' files
+    have changed since the import, they do not tell how the C is made, and the C itself is the key.
+    With `keep`, the compiled sources are also written to that folder. Raises CompilerError,
+    IncompleteInstallation, and the exceptions of `generate`.
     """
     runtime = runtime_sources()
 
@@ -30,7 +32,9 @@ def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None =
     if keep:
         files = {"program.c": generate().encode(), **runtime, HEADER: header(CONSTANTS)}
         write_files(keep, files)
-    key_parts = [key, *_generator_files(), *runtime.values()]
+    modules = unchanged()
+    origin = [generate().encode()] if modules is None else [key, *modules]
+    key_parts = [*origin, *runtime.values()]
     return compile_library([*FLAGS, "-Wl,-Bsymbolic"], key_parts, sources, CONSTANTS)
 
 
@@ -38,10 +42,3 @@ def runtime_sources() -> dict[str, bytes]:
     """Return the runtime's source files by name."""
     shared = {"ring.h": read("innet.wire", "ring.h")}
     return {**read_folder("innet.switch", "runtime", (".h", ".c")), **shared}
-
-
-@cache
-def _generator_files() -> tuple[bytes, ...]:
-    """Return the source files of this package, which generates the C."""
-    folder = Path(__file__).parent
-    return tuple(file.read_bytes() for file in sorted(folder.rglob("*.py")))

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -16,15 +17,31 @@ LACKING = ("sklearn", "torch", "yaml")
     "name", ["collectives", "quantizers", "rack", "papers.weak_scaling", "papers.worker"]
 )
 def test_all_missing_packages_are_named_at_once(name: str, tmp_path: Path):
-    for package in Path(sysconfig.get_path("purelib")).iterdir():
-        if package.stem not in LACKING:
-            (tmp_path / package.name).symlink_to(package)
+    link_packages(tmp_path, LACKING)
     # Without `site` Python looks for packages in PYTHONPATH only.
     error = _refused("-S", "-m", f"benchmarks.{name}", PYTHONPATH=str(tmp_path))
     assert error == (
         f"the benchmarks need packages that are not installed ({', '.join(LACKING)}): "
         "pip install '.[emulate,experiments]'"
     )
+
+
+def test_without_selenium_the_web_pages_benchmark_has_help_and_names_the_package(tmp_path: Path):
+    link_packages(tmp_path, ("selenium",))
+    benchmark = ("-S", "-m", "benchmarks.web")
+    helped = _run(*benchmark, "--help", PYTHONPATH=str(tmp_path))
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert "--screenshot" in helped.stdout
+    assert _refused(*benchmark, PYTHONPATH=str(tmp_path)) == (
+        "this benchmark needs selenium, which is not installed: pip install selenium"
+    )
+
+
+def link_packages(folder: Path, lacking: Collection[str]) -> None:
+    """Make links to all installed packages but some."""
+    for package in Path(sysconfig.get_path("purelib")).iterdir():
+        if package.stem not in lacking:
+            (folder / package.name).symlink_to(package)
 
 
 def test_wrong_input_is_told_in_a_line():

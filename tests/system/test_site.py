@@ -82,6 +82,12 @@ def test_the_pages_of_the_commands_have_their_options(site: Path):
     assert "--grpc-server-addr" in (site / "commands/innet-switch.html").read_text()
 
 
+def test_the_lists_of_commands_have_whole_sentences(site: Path):
+    html = (site / "commands/innet.html").read_text()
+    assert not re.findall(r"<li>.*\.\.\.</li>", html)
+    assert "Bring switches, jobs and quotas into the state that a file describes.</li>" in html
+
+
 def test_a_link_out_of_the_documents_leads_to_the_module_or_the_file(site: Path):
     text = (DOCS / "architecture.md").read_text()
     html = (site / "architecture.html").read_text()

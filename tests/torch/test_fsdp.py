@@ -8,7 +8,6 @@ import torch.distributed as dist
 from processes import Group, process_group
 from racks import rack
 from torch import nn
-from torch.distributed.fsdp import fully_shard
 
 import innet.torch
 from innet.errors import UsageError
@@ -37,6 +36,8 @@ def gradients(rank: int) -> torch.Tensor:
 
 def errors(rank: int, quantizer: str) -> tuple[float, float]:
     """Return the largest error of a step's gradient, and that of the mean over many steps."""
+    from torch.distributed.fsdp import fully_shard  # slow, and only these processes need it
+
     torch.manual_seed(0)
     layer = nn.Linear(32, 300, bias=False)
     fully_shard(layer)

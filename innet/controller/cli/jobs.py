@@ -45,8 +45,8 @@ def create(
         int,
         typer.Option(
             min=0,
-            help="Slots that the job keeps, a power of two. While its workers compute, it lends the "
-            "others to other jobs. 0: it lends none.",
+            help="Slots that the job keeps, a power of two. While its workers compute, it lends "
+            "its other slots. 0: it lends none.",
         ),
     ] = 0,
     priority: Annotated[

@@ -4,13 +4,13 @@ import math
 from collections.abc import Collection, Mapping
 
 from innet.controller.jobs.agreement import Detour
+from innet.controller.jobs.assignments import Assignments
 from innet.controller.jobs.events import Bitmaps, SwitchBits
 from innet.controller.jobs.records import Assignment, Attachment, JobSpec, Share, SlotRange
 from innet.controller.jobs.roster import Roster, Worker
 from innet.controller.jobs.trees import (
     Fabric,
     Tree,
-    answering_only,
     loads,
     most_contributors,
     shares,
@@ -213,60 +213,12 @@ class JobSwitches:
         at = self._roster.attachments if running else {}
         needs = (self.fabric, self.slot_range, self.fresh, term, running, to_clear, at, self.plan)
         if self._assigned[0] != needs:
-            self._assigned = (
-                needs,
-                (
-                    self._running(term, self.slot_range)
-                    if running
-                    else self._idle(term, self.slot_range, to_clear)
-                ),
+            made = Assignments(self._spec.id, term, self.fabric, self.slot_range, self.fresh)
+            entries = (
+                made.running(at, self.plan, self._roster.quorum) if running else made.idle(to_clear)
             )
+            self._assigned = needs, entries
         return self._assigned[1]
-
-    def _idle(
-        self, term: int, slot_range: SlotRange, to_clear: Collection[str]
-    ) -> dict[str, Assignment]:
-        """Return the entries of all switches while none of them sums."""
-        return {
-            switch: Assignment(
-                self._spec.id, slot_range, term, clear=switch in to_clear, fresh=self.fresh
-            )
-            for switch in self.fabric.uplinks
-        }
-
-    def _running(self, term: int, slot_range: SlotRange) -> dict[str, Assignment]:
-        """Return the entries of all switches while they sum."""
-        here: dict[str, dict[int, Attachment]] = {each: {} for each in self.fabric.uplinks}
-        for rank, where in self._roster.attachments.items():
-            here[where.switch][rank] = where
-        return {
-            switch: Assignment(
-                self._spec.id,
-                slot_range,
-                term,
-                workers,
-                self._shares(switch, slot_range, workers),
-                beyond=self._beyond(switch),
-                fresh=self.fresh,
-            )
-            for switch, workers in here.items()
-        }
-
-    def _shares(
-        self, switch: str, slot_range: SlotRange, here: Mapping[int, Attachment]
-    ) -> tuple[Share, ...]:
-        if plan := self.plan:
-            return plan.get(switch, ())
-        # A worker has left the tree, so it sums nothing more. Each switch still answers its workers.
-        quorum, most = self._roster.quorum, self.fabric.contributors
-        return (answering_only(slot_range, here, quorum, most),) if here else ()
-
-    def _beyond(self, switch: str) -> dict[str, int]:
-        """Return the port of a switch that leads to each worker at other switches, by MAC address."""
-        attached = self._roster.attachments.values()
-        others = {where.switch for where in attached} - {switch}
-        ports = {there: self.fabric.port_towards(there, switch) for there in others}
-        return {where.address.mac: port for where in attached if (port := ports.get(where.switch))}
 
     # Changes.
 
