@@ -60,7 +60,8 @@ matrix: $(VENV)/.dev
 	INNET_PYTHONS="$(PYTHONS)" INNET_TORCHES="$(TORCHES)" $(PATIENT_PYTEST) tests/system/test_versions.py
 
 newest: $(VENV)/.dev
-	INNET_NEWEST=1 $(PATIENT_PYTEST) tests/system/test_installation.py
+	INNET_NEWEST=1 $(PATIENT_PYTEST) tests/system/test_installation.py tests/system/test_examples.py \
+		tests/system/test_libraries.py
 
 soak: $(VENV)/.dev
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \

@@ -4,10 +4,12 @@ No root is needed::
 
     python -m benchmarks.collectives
 
-Workers, switches and controllers are processes of one machine. ``shm`` and ``udp`` lead through an
-innet-switch, over cables in shared memory and over cables made of UDP. ``gloo`` uses the loopback
-interface. The transports take turns in the same processes, in an order that changes, so other changes
-on the machine affect all alike.
+Workers, switches and controllers are processes of one machine. Each transport is a process group of
+PyTorch's, and the all-reduces are ``torch.distributed.all_reduce`` in place, as DistributedDataParallel
+makes them. ``shm`` and ``udp`` are groups of the backend innet and lead through an innet-switch, over
+cables in shared memory and over cables made of UDP. The first of these is what ``innet rack`` gives.
+``gloo`` uses the loopback interface. The transports take turns in the same processes, in an order that
+changes, so other changes on the machine affect all alike.
 
 A time is that of the slowest worker. As in nccl-tests, ``algbw`` is the size divided by the median
 time, and ``busbw`` is algbw times 2 (n - 1) / n for n workers. ``CPU`` is the processor time of all
@@ -35,9 +37,9 @@ from rich.console import Console
 from rich.table import Table
 
 from innet.errors import UsageError
-from innet.host.join import join
 from innet.local.rack import Rack, local_rack
 from innet.local.workers import spawned_workers
+from innet.machine.environment import JOB, TOKEN
 from innet.terminal.app import run
 
 SIZES = [4 << 2 * power for power in range(13)]  # bytes, to 64 MiB
@@ -47,7 +49,7 @@ WARM_UP = 2
 GLOO, SHARED, UDP = "gloo", "shm", "udp"
 TRANSPORTS = SHARED, UDP, GLOO
 
-Sum = Callable[[torch.Tensor], torch.Tensor]
+Sum = Callable[[torch.Tensor], None]
 Times = dict[str, dict[str, Any]]
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -72,13 +74,11 @@ def main(
     sizes = [size for size in SIZES if size <= largest << 20]
     with contextlib.ExitStack() as stack:
         racks = {
-            name: _described(
-                stack.enter_context(local_rack(workers, lanes, slots, udp=name == UDP))
-            )
+            name: _described(stack.enter_context(local_rack(workers, lanes, 1, udp=name == UDP)))
             for name in names
             if name != GLOO
         }
-        given = json.dumps({"sizes": sizes, "transports": names, "racks": racks})
+        given = json.dumps({"sizes": sizes, "transports": names, "racks": racks, "slots": slots})
         command = [sys.executable, "-m", "benchmarks.collectives", "work", given]
         processes = stack.enter_context(spawned_workers(command, workers))
         said, problem = processes[0].communicate()
@@ -97,10 +97,9 @@ def main(
 
 
 def _described(rack: Rack) -> dict[str, Any]:
-    return {
-        "controller": rack.controller, "job": rack.job, "token": rack.token, "links": rack.links,
-        "switch": rack.switch.pid,
-    }  # fmt: skip
+    """Return what a worker has to know of a rack. Its group creates a job of its own there."""
+    own = {name: text for name, text in rack.environment.items() if name not in (JOB, TOKEN)}
+    return {"environment": own, "switch": rack.switch.pid}
 
 
 def table(found: Mapping[str, Times], workers: int, title: str) -> Table:
@@ -141,37 +140,33 @@ def draw(found: Mapping[str, Times], file: Path) -> None:
     figure.savefig(file)
 
 
-def work(sizes: list[int], transports: list[str], racks: Mapping[str, Mapping[str, Any]]) -> None:
+def work(
+    sizes: list[int], transports: list[str], racks: Mapping[str, Mapping[str, Any]], slots: int
+) -> None:
     """Run one worker. Rank 0 prints the slowest worker's times as JSON."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
     found: dict[int, Times] = {}
-    with contextlib.ExitStack() as stack:
-        sums: dict[str, Sum] = {}
-        for name in transports:
-            if name == GLOO:
-                sums[name] = _over_gloo
-                continue
-            rack = racks[name]
-            agent = stack.enter_context(
-                join(
-                    rack["controller"], rack["job"], rank, rack["links"][rank], token=rack["token"]
-                )
-            )
-            sums[name] = lambda tensor, agent=agent: agent.all_reduce(tensor, "sum")
-        for size in sizes:
-            found[size] = {name: {"wrong": wrong(size, each)} for name, each in sums.items()}
-            for name, taken in timed(size, sums, [racks[each]["switch"] for each in racks]).items():
-                found[size][name] |= taken
-    if not rank:
+    groups: dict[str, dist.ProcessGroup] = {}
+    for name in transports:
+        if name != GLOO:
+            os.environ |= {**racks[name]["environment"], "INNET_SLOTS": str(slots)}
+        groups[name] = dist.new_group(backend=GLOO if name == GLOO else "innet")
+    sums = {name: _sum_over(group) for name, group in groups.items()}
+    for size in sizes:
+        found[size] = {name: {"wrong": wrong(size, each)} for name, each in sums.items()}
+        for name, taken in timed(size, sums, [racks[each]["switch"] for each in racks]).items():
+            found[size][name] |= taken
+    if not dist.get_rank():
         sys.stdout.write(json.dumps(found))
     dist.destroy_process_group()
 
 
-def _over_gloo(tensor: torch.Tensor) -> torch.Tensor:
-    dist.all_reduce(tensor)
-    return tensor
+def _sum_over(group: dist.ProcessGroup) -> Sum:
+    def all_reduce(tensor: torch.Tensor) -> None:
+        dist.all_reduce(tensor, group=group)
+
+    return all_reduce
 
 
 def timed(
@@ -221,7 +216,8 @@ def wrong(size: int, each: Sum) -> int:
         np.random.default_rng([size, rank]).integers(-(1 << 20), 1 << 20, size // 4, np.int32)
         for rank in range(dist.get_world_size())
     ]
-    result = each(torch.from_numpy(given[dist.get_rank()].copy())).numpy()
+    result = given[dist.get_rank()].copy()
+    each(torch.from_numpy(result))
     differing = torch.tensor(np.count_nonzero(result != np.sum(given, axis=0, dtype=np.int32)))
     dist.all_reduce(differing)
     return int(differing)

@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 
 import innet
+from benchmarks.emulated.worker import own_link
 from innet.host.agent import Agent
 
 _LANES = 256
 _PAYLOAD = bytes(1000)
 _PACKETS = 3  # as in benchmarks.papers.simulator
 _DISCARD = 9  # the port that RFC 863 reserves for what nobody needs
+_IDLE = 3.0  # seconds: several heartbeats
 
 Times = list[list[float]]
 
@@ -31,18 +33,26 @@ Times = list[list[float]]
 def timed(
     repeats: int, agent: Agent, call: Callable[[], object], rest: float, late: float = 0.0
 ) -> Times:
-    """Return the start and the end of each call, after one that does not count.
+    """Return the start and the end of each call, and the packets that it repeated.
 
-    All hosts begin together, when the links' buckets are full again.
+    One call before does not count. All hosts begin together, when the links' buckets are full again.
     """
     found = []
     for _ in range(repeats + 1):
         agent.barrier()
         time.sleep(rest + late)
-        started = time.monotonic()
+        repeated, started = agent.traffic.retransmissions, time.monotonic()
         call()
-        found.append([started, time.monotonic()])
+        ended = time.monotonic()
+        found.append([started, ended, agent.traffic.retransmissions - repeated])
     return found[1:]
+
+
+def control_traffic() -> float:
+    """Return the bits per second on this host's link while it sums nothing, the greater way."""
+    before = own_link()
+    time.sleep(_IDLE)
+    return max(8 * (now - then) / _IDLE for now, then in zip(own_link(), before, strict=True))
 
 
 @contextmanager
@@ -71,10 +81,11 @@ def other_traffic(rank: int, hosts: int, period: float) -> Iterator[None]:
 
 
 def measured(agent: Agent, given: dict[str, Any], rank: int, hosts: int) -> dict[str, Any]:
-    """Return the times of barriers without other traffic, and of sums with it."""
+    """Return the control traffic, and times of barriers without other traffic, and of sums with it."""
     repeats, rest = given["repeats"], given["rest"]
     late = given["late"] if rank == 0 else 0.0
     barrier = timed(repeats, agent, agent.barrier, rest)
+    control = control_traffic()
     sums = {}
     with other_traffic(rank, hosts, given["period"]):
         for count in given["chunks"]:
@@ -83,7 +94,7 @@ def measured(agent: Agent, given: dict[str, Any], rank: int, hosts: int) -> dict
                 repeats, agent, lambda vector=vector: agent.all_reduce(vector, "sum"), rest, late
             )  # type: ignore[misc]
         agent.barrier()
-    return {"barrier": barrier, "sums": sums}
+    return {"control": control, "barrier": barrier, "sums": sums}
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -106,16 +106,19 @@ class CompiledRounds:
             scaling = ctypes.addressof(chunks)
             if lanes != chunks.lanes or first:
                 raise AssertionError
+            _check_rows(own_flags, Flag.WANTED, chunks.first, chunks.count)
         else:
             own = at(chunks, np.int32, len(chunks) * lanes)
             _check_rows(own_flags, Flag.CARRIED, first, len(chunks))
-        _check_rows(own_flags, Flag.WANTED, result.first, len(result.lanes))
+        sums = None
+        if not scaling or len(result.lanes):
+            sums = at(result.lanes, np.int32, len(result.lanes) * lanes)
+            _check_rows(own_flags, Flag.WANTED, result.first, len(result.lanes))
         if count != self._state.chunks:
             raise AssertionError
         fields = (
             count, first, result.first, lanes, own, at(own_flags, np.uint16, count),
-            at(result.lanes, np.int32, len(result.lanes) * lanes),
-            at(result.flags, np.uint16, count),
+            sums, at(result.flags, np.uint16, count),
             at(result.counts, np.uint16, count), at(result.members, np.uint64, count),
             scaling, None if order is None else at(order, np.int32, count),
         )  # fmt: skip

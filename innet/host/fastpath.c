@@ -5,14 +5,29 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #ifdef __SSE2__
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 #include "fastpath.h"
 
+/* The widest words that the processor stores past its caches. Parts of a cache line take longer. */
+#if defined __AVX512F__
+typedef __m512i widest;
+#define LOAD _mm512_loadu_si512
+#define STREAM _mm512_stream_si512
+#elif defined __AVX__
+typedef __m256i widest;
+#define LOAD _mm256_loadu_si256
+#define STREAM _mm256_stream_si256
+#elif defined __SSE2__
+typedef __m128i widest;
+#define LOAD _mm_loadu_si128
+#define STREAM _mm_stream_si128
+#endif
+
 enum { CACHE_LINE = 64 };
 enum { ROWS_AHEAD = 4 };
-enum { FAR_BYTES = 4 << 20 }; /* the results of a vector so large do not stay in the cache */
+enum { FAR_BYTES = 4 << 20 }; /* the arrays of a vector so large do not stay in the cache */
 
 /* ---- scale ----------------------------------------------------------------------------------- */
 
@@ -84,15 +99,16 @@ void innet_dequantize(const int32_t *sums, size_t rows, size_t lanes, const floa
 static void store_far(void *to, const void *from, size_t bytes)
 {
 #ifdef __SSE2__
-    if ((uintptr_t)to % sizeof(__m128i) == 0 && bytes % sizeof(__m128i) == 0) {
-        for (size_t at = 0; at < bytes; at += sizeof(__m128i))
-            _mm_stream_si128((void *)((char *)to + at),
-                             _mm_loadu_si128((const void *)((const char *)from + at)));
+    if ((uintptr_t)to % sizeof(widest) == 0 && bytes % sizeof(widest) == 0) {
+        for (size_t at = 0; at < bytes; at += sizeof(widest))
+            STREAM((void *)((char *)to + at), LOAD((const void *)((const char *)from + at)));
         return;
     }
 #endif
     memcpy(to, from, bytes);
 }
+
+static int is_far(size_t rows, size_t lanes) { return rows * lanes * WORD_BYTES >= FAR_BYTES; }
 
 /* Later reads, also by other threads, see what has been stored. */
 static void finish_far_stores(void)
@@ -102,13 +118,38 @@ static void finish_far_stores(void)
 #endif
 }
 
-static void store_scaled_row(uint8_t *lanes, const struct scaling *scaling, size_t row)
+/* Copies a row of words, to its place in an array of so many rows. */
+static void store_words(void *to, const void *from, size_t lanes, size_t rows)
+{
+    size_t bytes = lanes * WORD_BYTES;
+    if (is_far(rows, lanes))
+        store_far(to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
+/* Returns the integers of a row whose result will be in the place of its values. They are kept from the
+ * first time on, for which there is room in `made`. */
+static const int32_t *kept_row(struct scaling *scaling, size_t row, size_t rows, int32_t *made)
+{
+    size_t lanes = (size_t)scaling->lanes;
+    int32_t *kept = scaling->kept + row * lanes;
+    if (scaling->is_kept[row])
+        return kept;
+    quantize_row(scaling->values + row * lanes, lanes, scaling->up[row], scaling->fit[row], made);
+    store_words(kept, made, lanes, rows);
+    scaling->is_kept[row] = 1;
+    return made;
+}
+
+static void store_scaled_row(uint8_t *lanes, struct scaling *scaling, size_t row, size_t rows)
 {
     size_t count = (size_t)scaling->lanes;
     const float *values = scaling->values + row * count;
     float scale = scaling->up[row];
-    if (scaling->kept && scaling->is_kept[row]) {
-        store_row(lanes, (const uint32_t *)scaling->kept + row * count, count);
+    if (scaling->kept) {
+        int32_t made[count];
+        store_row(lanes, (const uint32_t *)kept_row(scaling, row, rows, made), count);
         return;
     }
     if (!scaling->fit[row]) {
@@ -120,19 +161,17 @@ static void store_scaled_row(uint8_t *lanes, const struct scaling *scaling, size
 }
 
 static void make_result(struct scaling *scaling, size_t row, const uint32_t *sums, uint16_t count,
-                        bool far)
+                        size_t rows)
 {
     size_t lanes = (size_t)scaling->lanes;
-    float made[lanes], *result = scaling->results + (row - (size_t)scaling->first) * lanes;
-    if (scaling->kept && !scaling->is_kept[row]) {
-        quantize_row(scaling->values + row * lanes, lanes, scaling->up[row], scaling->fit[row],
-                     scaling->kept + row * lanes);
-        scaling->is_kept[row] = 1;
+    float made[lanes];
+    if (scaling->kept) {
+        int32_t integers[lanes];
+        kept_row(scaling, row, rows, integers);
     }
     dequantize_row((const int32_t *)sums, lanes, scaling->down[row], scaling->mean ? count : 1,
-                   far ? made : result);
-    if (far)
-        store_far(result, made, sizeof made);
+                   made);
+    store_words(scaling->results + (row - (size_t)scaling->first) * lanes, made, lanes, rows);
     scaling->done[row] = 1;
 }
 
@@ -175,18 +214,17 @@ int64_t innet_others(const struct window *window, const struct inbox *inbox)
 static void take_lanes(const struct format *format, struct vectors *vectors, int64_t chunk,
                        const uint8_t *header)
 {
-    size_t lanes = vectors->lanes, bytes = lanes * WORD_BYTES;
-    bool far = (size_t)vectors->chunks * bytes >= FAR_BYTES;
-    uint32_t row[lanes], *sums = vectors->sums + (size_t)(chunk - vectors->sums_first) * lanes;
-    uint32_t *taken = far ? row : sums;
+    size_t lanes = vectors->lanes, rows = (size_t)vectors->chunks;
+    uint32_t row[lanes];
     if (format->lanes)
-        load_row(header + HEADER_BYTES, taken, lanes);
+        load_row(header + HEADER_BYTES, row, lanes);
     else
-        memset(taken, 0, bytes);
-    if (far)
-        store_far(sums, row, bytes);
+        memset(row, 0, sizeof row);
+    if (vectors->sums)
+        store_words(vectors->sums + (size_t)(chunk - vectors->sums_first) * lanes, row, lanes,
+                    rows);
     if (vectors->scaling)
-        make_result(vectors->scaling, (size_t)chunk, taken, vectors->counts[chunk], far);
+        make_result(vectors->scaling, (size_t)chunk, row, vectors->counts[chunk], rows);
 }
 
 static void take_from(struct window *window, const struct format *format, struct vectors *vectors,
@@ -276,7 +314,7 @@ static void fetch_lanes(const struct vectors *vectors, int64_t chunk)
 static void store_lanes(uint8_t *lanes, const struct vectors *vectors, int64_t chunk)
 {
     if (vectors->scaling) {
-        store_scaled_row(lanes, vectors->scaling, (size_t)chunk);
+        store_scaled_row(lanes, vectors->scaling, (size_t)chunk, (size_t)vectors->chunks);
         return;
     }
     size_t row = (size_t)(chunk - vectors->own_first);
@@ -347,4 +385,5 @@ void innet_transmit(struct window *window, const struct outbox *outbox,
         uint64_t sum = format->base + word_sum(header, format->words, format->weights);
         put_word(header + AT_CHECK, (uint32_t)(sum >> 32));
     }
+    finish_far_stores();
 }

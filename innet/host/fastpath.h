@@ -36,12 +36,12 @@ struct window {
 struct scaling {
     int64_t lanes;
     const float *values, *up; /* rows, and their factors */
-    int32_t *kept;            /* NULL, or the integers of rows whose result is in their place */
+    int32_t *kept; /* NULL, or the integers of rows that are overwritten by their results */
     uint8_t *is_kept;
-    const uint8_t *fit; /* 0 for a row that is sent as zeros */
-    const float *down;  /* the sums' factors, applied after */
-    int64_t mean;       /* division by the number of contributions, if it is a mean */
-    int64_t first;      /* the row of the first result */
+    const uint8_t *fit;   /* 0 for a row that is sent as zeros */
+    const float *down;    /* the sums' factors, applied after */
+    int64_t mean;         /* division by the number of contributions, if it is a mean */
+    int64_t first, count; /* the rows that have results */
     float *results;
     uint8_t *done; /* 1 for rows whose results are made */
 };
@@ -53,7 +53,7 @@ struct vectors {
     size_t lanes;
     const uint32_t *own;       /* NULL if they are made by scaling */
     const uint16_t *own_flags; /* they tell which lanes are sent and received */
-    uint32_t *sums;
+    uint32_t *sums;            /* NULL if only the scaling takes the lanes of results */
     uint16_t *flags;
     uint16_t *counts;
     uint64_t *members;

@@ -19,7 +19,7 @@ from innet.host.gathering import Gathering, float_sums, layout
 from innet.host.integers import Integers
 from innet.host.job import WorkerInfo
 from innet.host.maxima import NO_WORDS, Maxima
-from innet.host.portions import chunks_of, cut, portion
+from innet.host.portions import Portions, chunks_of, cut, portion
 from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
 from innet.host.quantizers.residuals import Residuals
@@ -28,6 +28,7 @@ from innet.host.quantizers.scaling import integers_of
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.sums import Sums
 from innet.host.unions import Unions
+from innet.wire.layout import LANE_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +37,14 @@ if TYPE_CHECKING:
 
 Keep = Callable[[Any, Any], None]
 """A function that keeps the residual, from the contributed values and whether each has counted."""
+
+LARGE = 4 << 20
+"""The bytes from which on a vector's sums are not kept.
+
+Their floats are made of the packets. So nobody could give the sums to a worker that lacks some. The
+last chunk is therefore summed alone, when this worker has all others, which takes another round trip
+(:mod:`innet.host.portioned`).
+"""
 
 _ONCE = np.ones((1, 1), np.uint16)
 _FLOAT = np.dtype(np.float32)
@@ -201,18 +210,34 @@ class FloatReducer:
         own = quantizer.scales(rows)
         agreed = self.agree(call, own)
         rounding, scaling = self._rounding(spec), None
-        wanted = None if part is None else chunks_of(part, elements)
+        portions = self._portions(call, part, elements)
         if isinstance(quantizer, BlockScale):
             # Error feedback compares the values with the result.
-            reuse = in_place and not keep and wanted is None
+            reuse = in_place and not keep and part is None
             scaling = quantizer.on_the_way(
-                rows, own, agreed, rounding, mean=mean, in_place=reuse, wanted=wanted
-            )
+                rows, own, agreed, rounding, mean=mean, in_place=reuse,
+                wanted=portions.received if portions else None,
+            )  # fmt: skip
         if scaling:
             contribution, flags = scaling, quantizer.flags(own, agreed)
+            done = self._sums.on_the_way(scaling, flags, portions)
+            here = slice(scaling.wanted.start, scaling.wanted.stop)
+            reduced = quantizer.results(scaling, agreed[here], done.flags[here])
+            if (overflowed := done.overflowed).size:
+                exact, times = self._sums.again(scaling, overflowed)
+                found = quantizer.dequantize(
+                    exact, times, agreed[overflowed], done.flags[overflowed], mean=mean
+                )
+                inside = (here.start <= overflowed) & (overflowed < here.stop)
+                reduced[overflowed[inside] - here.start] = found[inside]
         else:
             contribution, flags = quantizer.quantize(rows, own, agreed, rounding)
-        sums, counts, done = self._sums.of_chunks(contribution, flags, wanted)
+            sums, counts, done = self._sums.of_chunks(contribution, flags, portions)
+            here = done.rows if sums is done.lanes else slice(0, len(flags))
+            scales = agreed[
+                here.start * quantizer.rows_per_chunk : here.stop * quantizer.rows_per_chunk
+            ]
+            reduced = quantizer.dequantize(sums, counts, scales, done.flags[here], mean=mean)
         if keep:
             alone = quantizer.dequantize(
                 integers_of(contribution), _ONCE, agreed, flags, mean=False
@@ -220,15 +245,20 @@ class FloatReducer:
             included = done.includes(self._info.rank, self._info.workers)
             counted = np.repeat(included, elements)[:size]
             keep(alone.reshape(-1)[:size], counted)
-        here = done.rows if sums is done.lanes else slice(0, len(flags))
-        if scaling and sums is done.lanes:
-            reduced = quantizer.results(scaling, done, agreed)
-        else:
-            scales = agreed[
-                here.start * quantizer.rows_per_chunk : here.stop * quantizer.rows_per_chunk
-            ]
-            reduced = quantizer.dequantize(sums, counts, scales, done.flags[here], mean=mean)
         return cut(reduced, here.start * elements, range(size) if part is None else part)
+
+    def _portions(self, call: Call, part: range | None, elements: int) -> Portions | None:
+        """Return the portions of a sum, given the elements of a chunk, or None for an all-reduce.
+
+        Of a large vector nobody keeps the sums; see :data:`LARGE`. This is the same on all workers.
+        """
+        count, info = -(-call.size // elements), self._info
+        if part is not None:
+            return Portions.of(count, range(count), chunks_of(part, elements))
+        is_large = call.size * LANE_BYTES >= LARGE and info.min_workers == info.workers
+        if is_large and isinstance(self._quantizer(call.spec), BlockScale):
+            return Portions.whole(count)
+        return None
 
     def _quantizer(self, spec: QuantizerSpec) -> Quantizer:
         if spec not in self._quantizers:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.host import memory
-from innet.wire.layout import MOST_CONTRIBUTORS
+from innet.wire.layout import MOST_CONTRIBUTORS, Flag
 
 Integers = npt.NDArray[np.int32]
 Wide = npt.NDArray[np.int64]
@@ -60,6 +60,11 @@ class Reduction:
     def rows(self) -> slice:
         """Return the chunks whose lanes are there."""
         return slice(self.first, self.first + len(self.lanes))
+
+    @property
+    def overflowed(self) -> npt.NDArray[np.int64]:
+        """The chunks whose sums may have overflowed."""
+        return np.flatnonzero(self.flags & Flag.OVERFLOW)
 
     def includes(self, ranks: int | npt.NDArray[np.int64], workers: int) -> npt.NDArray[np.bool_]:
         """Return whether each chunk includes the contribution of a rank, or of a rank of its own.

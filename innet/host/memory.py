@@ -4,6 +4,7 @@ The kernel clears new memory of a process page by page. With new vectors of many
 all-reduce, that takes as long as all computation on them.
 """
 
+import contextlib
 import math
 import mmap
 import weakref
@@ -30,7 +31,7 @@ def empty(shape: tuple[int, ...], dtype: type[Scalar]) -> npt.NDArray[Scalar]:
     size = count * np.dtype(dtype).itemsize
     if size < _LARGE:
         return np.empty(shape, dtype)
-    block = _take(size) or mmap.mmap(-1, size, _PRIVATE)
+    block = _take(size) or _new(size)
     # Views refer to this array, not to the block. So the array lives until the last view is gone.
     array = np.frombuffer(block, dtype, count)
     weakref.finalize(array, _free.append, block).atexit = False
@@ -42,6 +43,14 @@ def copy(values: npt.NDArray[Any], dtype: type[Scalar]) -> npt.NDArray[Scalar]:
     made = empty(values.shape, dtype)
     np.copyto(made, values, casting="same_kind")
     return made
+
+
+def _new(size: int) -> mmap.mmap:
+    """Return new memory, in huge pages if the kernel has them: so many small ones are slow to find."""
+    block = mmap.mmap(-1, size, _PRIVATE)
+    with contextlib.suppress(OSError):
+        block.madvise(mmap.MADV_HUGEPAGE)
+    return block
 
 
 def _take(size: int) -> mmap.mmap | None:

@@ -96,6 +96,9 @@ class NodeExchanges(Exchanges):
         """
         self._first_error.check()
         count = len(flags)
+        scaling = chunks if isinstance(chunks, Scaling) else None
+        if scaling:  # it makes its results at the end
+            rows = memory.empty((len(portions.received), chunks.shape[1]), np.int32)
         result = Reduction.into(rows, count, portions.received.start)
         wanted = flags | portions.flags
         wanted[-1:] |= np.uint16(Flag.WANTED)
@@ -104,10 +107,13 @@ class NodeExchanges(Exchanges):
             self._table.give(chunks, wanted, piece, portions.sent)
             self._reduce_piece(len(piece), Operation.SUM, anything, portioned=True)
             self._table.take(result, piece)
-            if piece.stop == count:
+            if piece.stop == count and not scaling:
                 last[0] = self._table.row(len(piece) - 1)
 
         self._in_pieces(sum_piece, result)
+        if scaling:
+            received = np.arange(portions.received.start, portions.received.stop)
+            scaling.take(received, result.lanes, result.counts[received])
         return result
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> NoReturn:

@@ -134,17 +134,26 @@ class NumpyRounds:
         return positions[fits], slots[fits]
 
     def _take_rows(self, records: Records, positions: Indices, chunks: Indices) -> None:
-        """Copy results to their places. Where nobody carried lanes, they are zeros."""
-        _, own_flags, result, _ = self._under_way
-        wanted = own_flags[chunks] & Flag.WANTED != 0
-        rows = chunks[wanted] - result.first
-        if "lanes" in (records.dtype.names or ()):
-            load_lanes(records, positions[wanted], result.lanes, rows)
-        else:
-            result.lanes[rows] = 0
+        """Copy results to their places, or give them to the scaling that takes them.
+
+        Where nobody carried lanes, they are zeros.
+        """
+        own, own_flags, result, _ = self._under_way
         result.flags[chunks] = records["flags"][positions] & ~np.uint16(TRANSPORT_FLAGS)
         result.counts[chunks] = records["count"][positions]
         result.members[chunks] = records["workers"][positions]
+        wanted = own_flags[chunks] & Flag.WANTED != 0
+        rows = chunks[wanted]
+        lanes, places = result.lanes, rows - result.first
+        scaling = own if isinstance(own, Scaling) and not len(lanes) else None
+        if scaling:
+            lanes, places = np.empty((len(rows), own.shape[1]), np.int32), np.arange(len(rows))
+        if "lanes" in (records.dtype.names or ()):
+            load_lanes(records, positions[wanted], lanes, places)
+        else:
+            lanes[places] = 0
+        if scaling:
+            scaling.take(rows, lanes, result.counts[rows])
 
     def ours(self, batch: Records, kind: Kind) -> Indices:
         """Return the positions in a batch of the replies of a kind, of this job and term."""

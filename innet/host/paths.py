@@ -6,7 +6,7 @@ from innet.host.fallback_path import FallbackPath
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Path, Term
 from innet.host.portions import Portions
-from innet.host.quantizers.scaling import Scaling, integers_of
+from innet.host.quantizers.scaling import Scaling, Target, integers_of
 from innet.host.transport import SwitchTransport
 from innet.wire.layout import Operation
 
@@ -35,7 +35,7 @@ class Paths:
         flags: Flags,
         operation: Operation,
         portions: Portions | None = None,
-        into: Integers | None = None,
+        into: Target = None,
         inspect: Inspect = anything,
     ) -> Reduction:
         """Combine the chunks of exchange `number`; see :meth:`SwitchTransport.all_reduce`."""

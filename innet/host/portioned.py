@@ -3,6 +3,8 @@
 Nobody has all of the result, so nobody could give it to a worker that has lost it. Therefore the last
 chunk goes alone, when this worker has all others, and everybody gets its lanes. Its result shows that
 all workers have what they want. That result is all that a worker keeps for the others.
+
+If a scaling makes the results, it is the only one that has them.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +18,7 @@ from innet.host import shared_exchange
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.paths import Inspect, anything
 from innet.host.portions import Portions
-from innet.host.quantizers.scaling import Scaling, integers_of
+from innet.host.quantizers.scaling import Scaling, Target, integers_of
 from innet.wire.layout import Operation
 
 
@@ -29,7 +31,7 @@ class Carrier(Protocol):
         flags: Flags,
         operation: Operation,
         portions: Portions | None = None,
-        into: Integers | None = None,
+        into: Target = None,
         inspect: Inspect = anything,
     ) -> Reduction:
         """Do the same as :meth:`innet.host.transport.SwitchTransport.all_reduce`."""
@@ -46,8 +48,8 @@ class SumOfPortions(ABC):
     """A sum of n chunks, with the lanes of this worker's portions.
 
     `chunks`, (rows, lanes), are those that it sends, and `flags`, (n,), go with all. The lanes that it
-    receives are written to `rows`, and those of the last chunk to `last`, (1, lanes). The job has so many
-    `workers`.
+    receives are written to `rows`, and those of the last chunk to `last`, (1, lanes). If the chunks are a
+    scaling, it takes them all instead. The job has so many `workers`.
     """
 
     def __init__(
@@ -89,16 +91,18 @@ class PortionedSum(SumOfPortions):
         count = len(self._flags) - 1
         self._others = None
         before = self._portions.part(0, count)
-        chunks = self._chunks
-        if not isinstance(chunks, Scaling):
+        chunks, rows = self._chunks, self._rows[: len(before.received)]
+        into: Target = rows
+        if isinstance(chunks, Scaling):
+            chunks.forget()  # what an attempt in another term has come to
+            into = chunks
+        else:
             chunks = chunks[: len(before.sent)]
-        flags, rows = self._flags[:count], self._rows[: len(before.received)]
-        others = (
-            carrier(chunks, flags, Operation.SUM, before, rows)
+        self._others = (
+            carrier(chunks, self._flags[:count], Operation.SUM, before, into)
             if count
             else Reduction.into(rows, 0)
         )
-        self._others = others
         return carrier(self._final, self._flags[count:], Operation.SUM, self._finally)
 
     def _taken(self, carrier: Carrier) -> Reduction:
@@ -111,10 +115,15 @@ class PortionedSum(SumOfPortions):
 
     def joined(self, kept: Reduction) -> Reduction:
         """Return the result of all chunks, given that of the last."""
-        others = self._others
+        others, chunks = self._others, self._chunks
         if others is None:
             raise AssertionError
-        self._last[:] = kept.lanes
+        if isinstance(chunks, Scaling):
+            rows = np.arange(others.rows.start, others.rows.stop)
+            chunks.take(rows, others.lanes, others.counts[rows])
+            chunks.take(np.array([len(others.flags)]), kept.lanes, kept.counts)
+        else:
+            self._last[:] = kept.lanes
         return Reduction(
             self._rows,
             np.concatenate([others.flags, kept.flags]),
@@ -151,12 +160,15 @@ class SumForAll(SumOfPortions):
         count = len(self._flags)
         if not shared:
             every = self._portions.wanting_all()
-            return carrier(self._chunks, self._flags, Operation.SUM, every)
+            return carrier(integers_of(self._chunks), self._flags, Operation.SUM, every)
         return self._given(carrier, count)
 
     def joined(self, kept: Reduction) -> Reduction:
         """Return the result with this worker's lanes only."""
         first, rows = self._portions.received.start, self._rows
+        if isinstance(self._chunks, Scaling):
+            self._chunks.take(np.arange(len(kept.lanes)), kept.lanes, kept.counts)
+            return replace(kept, lanes=rows, first=first)
         rows[:] = kept.lanes[first : first + len(rows)]
         self._last[:] = kept.lanes[-1:]
         return replace(kept, lanes=rows, first=first)

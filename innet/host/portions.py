@@ -21,12 +21,14 @@ class Portions:
     """A worker's portions of an exchange of n chunks.
 
     `flags`, (n,) uint16, have CARRIED and WANTED. A contribution has a row for each chunk of `sent`, and
-    a result for each of `received`, which are ranges that hold at least the flagged chunks.
+    a result for each of `received`, which are ranges that hold at least the flagged chunks. If all
+    workers have all chunks, these go `in_order`.
     """
 
     flags: Flags
     sent: range
     received: range
+    in_order: bool = False
 
     @classmethod
     def of(cls, chunks: int, sent: range, received: range) -> "Portions":
@@ -42,16 +44,17 @@ class Portions:
             range(*(min(max(each, start), stop) - start for each in (which.start, which.stop)))
             for which in (self.sent, self.received)
         )
-        return Portions(self.flags[start:stop], sent, received)
+        return Portions(self.flags[start:stop], sent, received, self.in_order)
 
     def wanting_all(self) -> "Portions":
         """Return the portions of a worker that sends the same, and receives all lanes."""
-        return Portions(self.flags | np.uint16(Flag.WANTED), self.sent, range(len(self.flags)))
+        every = self.flags | np.uint16(Flag.WANTED)
+        return Portions(every, self.sent, range(len(self.flags)), self.in_order)
 
     def carrying_all(self) -> "Portions":
         """Return the portions of a worker that sends all lanes, and receives the same."""
         every = self.flags | np.uint16(Flag.CARRIED)
-        return Portions(every, range(len(self.flags)), self.received)
+        return Portions(every, range(len(self.flags)), self.received, self.in_order)
 
     def spread(self, sent: Integers) -> Integers:
         """Return the contribution with rows of zeros for the chunks that are not sent, (n, lanes)."""
@@ -59,23 +62,28 @@ class Portions:
         every[self.sent.start : self.sent.stop] = sent[: len(self.sent)]
         return every
 
-    def received_of(self, result: Reduction, into: Integers | None) -> Reduction:
+    def received_of(self, result: Reduction, into: Any) -> Reduction:
         """Return a result that has all lanes with those of the received chunks only."""
         rows = result.lanes[self.received.start : self.received.stop]
-        if into is not None:
+        if isinstance(into, np.ndarray):
             into[:] = rows
             rows = into
         first = self.received.start
         return replace(result, lanes=rows, first=first)
 
-    def order(self, workers: int) -> Integers:
-        """Return the order in which the chunks go, the same on all workers; see :func:`interleaved`."""
-        return interleaved(len(self.flags), workers)
+    def order(self, workers: int) -> Integers | None:
+        """Return the order in which the chunks go, the same on all workers; see :func:`interleaved`.
+
+        It is None if they go in order.
+        """
+        return None if self.in_order else interleaved(len(self.flags), workers)
 
     @classmethod
     def whole(cls, chunks: int) -> "Portions":
         """Return the portions of an all-reduce. Few chunks take no time, since their flags are kept."""
-        return _few(chunks) if chunks <= _FEW else cls.of(chunks, range(chunks), range(chunks))
+        if chunks <= _FEW:
+            return _few(chunks)
+        return replace(cls.of(chunks, range(chunks), range(chunks)), in_order=True)
 
 
 _FEW = 64
@@ -85,7 +93,7 @@ _FEW = 64
 @lru_cache(maxsize=_FEW)
 def _few(chunks: int) -> Portions:
     """Return the portions of an all-reduce of few chunks, with read-only flags."""
-    made = Portions.of(chunks, range(chunks), range(chunks))
+    made = replace(Portions.of(chunks, range(chunks), range(chunks)), in_order=True)
     made.flags.setflags(write=False)
     return made
 

@@ -14,7 +14,7 @@ from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Term, WorkerInfo
 from innet.host.paths import Inspect, Paths, anything
 from innet.host.portions import Portions
-from innet.host.quantizers.scaling import Scaling, integers_of
+from innet.host.quantizers.scaling import Scaling, Target, integers_of
 from innet.host.transport import SwitchTransport
 from innet.wire.layout import Operation
 
@@ -49,7 +49,7 @@ class PrivatePaths(Paths):
         flags: Flags,
         operation: Operation,
         portions: Portions | None = None,
-        into: Integers | None = None,
+        into: Target = None,
         inspect: Inspect = anything,
     ) -> Reduction:
         """Do the same as :meth:`Paths.combine`, with pads.
@@ -87,7 +87,7 @@ class PrivatePaths(Paths):
         chunks: Integers,
         flags: Flags,
         portions: Portions | None = None,
-        into: Integers | None = None,
+        into: Target = None,
         inspect: Inspect = anything,
     ) -> Reduction:
         """Carry out the next part of an exchange. Its pads depend on the part's number."""

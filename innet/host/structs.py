@@ -45,7 +45,7 @@ class NativeScaling(ctypes.Structure):
     _fields_ = [
         ("lanes", NUMBER), ("values", POINTER), ("up", POINTER), ("kept", POINTER),
         ("is_kept", POINTER), ("fit", POINTER),
-        ("down", POINTER), ("mean", NUMBER), ("first", NUMBER),
+        ("down", POINTER), ("mean", NUMBER), ("first", NUMBER), ("count", NUMBER),
         ("results", POINTER), ("done", POINTER),
     ]  # fmt: skip
 

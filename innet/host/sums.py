@@ -16,7 +16,7 @@ from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
 from innet.host.limbs import HALVES, Limbs
 from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling
-from innet.wire.layout import Flag, Operation
+from innet.wire.layout import Operation
 
 
 class Sums:
@@ -27,37 +27,55 @@ class Sums:
         self._lanes = lanes
 
     def of_chunks(
-        self, chunks: Integers | Scaling, flags: Flags, wanted: range | None = None
+        self, chunks: Integers, flags: Flags, portions: Portions | None = None
     ) -> tuple[Integers | Wide, Counts, Reduction]:
         """Return the exact sums of (n, lanes) int32, the contributions' counts, and the raw result.
 
-        The counts broadcast against the sums. `flags`, (n,), go with the chunks. Sums are those of the
-        `wanted` chunks, or of all if one had to be made again. The raw result tells which.
+        The counts broadcast against the sums. `flags`, (n,), go with the chunks. With `portions`, sums
+        are those of the chunks that this worker receives, or of all if one had to be made again. The raw
+        result tells which.
         """
-        if wanted is None:
+        if portions is None:
             done = self._exchanges.all_reduce(chunks, Operation.SUM, flags)
         else:
-            done = self._portion(chunks, flags, wanted)
-        overflowed = np.flatnonzero(done.flags & Flag.OVERFLOW)
+            done = self._portion(chunks, flags, portions)
+        overflowed = done.overflowed
         if not overflowed.size:
             return done.lanes, done.counts[done.rows, None], done
         sums = np.zeros((len(flags), self._lanes), np.int64)
         sums[done.rows] = done.lanes
         counts = np.broadcast_to(done.counts[:, None], sums.shape).copy()
-        again = self.in_limbs(chunks[overflowed].reshape(-1), HALVES)
-        sums[overflowed], counts[overflowed] = (part.reshape(-1, sums.shape[1]) for part in again)
+        sums[overflowed], counts[overflowed] = self.again(chunks, overflowed)
         return sums, counts, done
 
-    def _portion(self, chunks: Integers | Scaling, flags: Flags, wanted: range) -> Reduction:
-        """Return the result of a sum with the lanes of the wanted chunks."""
-        count, lanes = len(flags), self._lanes
+    def on_the_way(self, scaling: Scaling, flags: Flags, portions: Portions | None) -> Reduction:
+        """Sum chunks whose results a scaling makes. Return the raw result, which may lack the lanes.
+
+        Chunks that have overflowed have to be summed :meth:`again`.
+        """
+        if portions is None or not len(flags):
+            done = self._exchanges.all_reduce(scaling, Operation.SUM, flags)
+            scaling.take(np.arange(len(done.lanes)), done.lanes, done.counts)
+            return done
+        nothing = np.empty((0, self._lanes), np.int32)
+        return self._exchanges.sum_portions(scaling, flags, portions, nothing, nothing)
+
+    def again(
+        self, chunks: Integers | Scaling, which: npt.NDArray[np.int64]
+    ) -> tuple[Wide, Counts]:
+        """Return the exact sums of some chunks, (k, lanes), and their counts, of the same shape."""
+        sums, counts = self.in_limbs(chunks[which].reshape(-1), HALVES)
+        return sums.reshape(-1, self._lanes), counts.reshape(-1, self._lanes)
+
+    def _portion(self, chunks: Integers, flags: Flags, portions: Portions) -> Reduction:
+        """Return the result of a sum with the lanes of the chunks that this worker receives."""
+        count, lanes, wanted = len(flags), self._lanes, portions.received
         if not count:
             return Reduction.empty(0, lanes)
         sums = memory.empty((len(wanted), lanes), np.int32)
         rows, last = sums, np.empty((1, lanes), np.int32)
         if count - 1 in wanted:
             rows, last = sums[:-1], sums[-1:]
-        portions = Portions.of(count, range(count), wanted)
         done = self._exchanges.sum_portions(chunks, flags, portions, rows, last)
         return replace(done, lanes=sums)
 

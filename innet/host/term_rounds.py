@@ -49,6 +49,11 @@ class TermRounds:
         self._rounds: IoRounds = self._compiled or self.numpy
         self._scaling: Scaling | None = None  # of the exchange under way, if C makes its integers
 
+    @property
+    def in_c(self) -> bool:
+        """Return whether C runs the rounds, so that a scaling can take results as they arrive."""
+        return self._compiled is not None
+
     def start(
         self,
         chunks: Integers | Scaling,

@@ -15,7 +15,7 @@ from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.portions import Portions
-from innet.host.quantizers.scaling import Scaling
+from innet.host.quantizers.scaling import Scaling, Target
 from innet.host.queries import Queries
 from innet.host.rounds import RoundLimits, RoundOutcome
 from innet.host.stall import MembershipView, StallDetector
@@ -98,13 +98,14 @@ class SwitchTransport:
         operation: Operation,
         inspect: Callable[[Integers], None],
         portions: Portions | None = None,
-        into: Integers | None = None,
+        into: Target = None,
     ) -> Reduction:
         """Combine a (chunks, lanes) int32 array with the other workers' arrays of the same shape.
 
         `flags`, (chunks,), go with the chunks. A scaling makes them as they are sent.
         With `portions`, the contribution and the result have rows for a part of the chunks only. The
-        result's rows may be given, as a contiguous array `into`.
+        result's rows may be given, as a contiguous array `into`. If that is the scaling, and this is C,
+        then the scaling takes the results, and there are no rows.
         Without them, `inspect` is called with the first chunk's result, (lanes,), as soon as it has
         arrived; it may raise to give the exchange up.
 
@@ -112,11 +113,13 @@ class SwitchTransport:
         OSError; after that the term is spoilt.
         """
         whole = portions is None
-        order = None if portions is None else portions.order(self._info.workers)
         portions = portions or Portions.whole(len(flags))
+        order = portions.order(self._info.workers)
         flags = np.asarray(flags, np.uint16) | portions.flags
-        if into is None:
-            into = memory.empty((len(portions.received), chunks.shape[1]), np.int32)
+        if not isinstance(into, np.ndarray):
+            taken_by_scaling = into is not None and self._rounds.in_c
+            rows = 0 if taken_by_scaling else len(portions.received)
+            into = memory.empty((rows, chunks.shape[1]), np.int32)
         bits = self._missing.contributors.bits
         result = Reduction.into(into, len(flags), portions.received.start, bits)
         result.counts[:] = self._info.workers

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chip_files import make_for_both
+from chip_files import make, make_for_both
 from chip_server import Chip, serving, without_election
 from commands import refuse, run
 from commands import serving as started
@@ -262,19 +262,28 @@ def test_what_seals_and_what_does_not_are_not_in_one_tree(folder: Path):
             assert run("innet", "switch", "remove", "top", *to).returncode == 0
 
 
-def test_a_tree_of_chips_needs_all_workers_of_a_job(folder: Path):
-    with serving(Chip()) as top, serving(Chip()) as leaf, started() as (_, controller):
+@pytest.mark.parametrize(("kind", "middle"), [("tofino", (128, 132)), ("tofino2", (8, 12))])
+def test_a_job_with_a_quorum_has_no_tofino_1_between_other_switches(
+    kind: str, middle: tuple[int, int], tmp_path: Path
+):
+    folder, (up, down) = make(tmp_path / "built", kind), middle
+    with contextlib.ExitStack() as stack:
+        addresses = [stack.enter_context(serving(Chip())) for _ in range(3)]
+        _, controller = stack.enter_context(started())
         to = ("--controller", controller)
-        chip = ("--target", "tofino", "--artifact", str(folder), "--device-id", "1")
-        chip += ("--ports", "128,132", *to)
-        assert run("innet", "switch", "add", "top", top, *chip).returncode == 0
-        added = run("innet", "switch", "add", "leaf", leaf, "--uplink", "top:128:132", *chip)
-        assert "the switch was added" in added.stderr  # there is no cable for the probe
+        chip = ("--target", kind, "--artifact", str(folder), "--device-id", "1")
+        chip += ("--ports", f"{up},{down}", *to)
+        parent = ()
+        for name, address in zip(("top", "middle", "leaf"), addresses, strict=True):
+            added = run("innet", "switch", "add", name, address, *parent, *chip)
+            assert "the switch was added" in added.stderr or not parent  # no cable for the probe
+            parent = ("--uplink", f"{name}:{up}:{down}")
         job = ("innet", "job", "create", "train", "--workers", "4", *to, "--switch")
-        for asked in ("--quorum", "--min-workers"):
-            refuse("tree with the Tofino 'top', whose program needs", *job, "top", asked, "3")
-        alone = run(*job, "leaf", "--quorum", "3")
-        assert alone.returncode == 0, alone.stderr
+        if kind == "tofino":
+            for asked in ("--quorum", "--min-workers"):
+                refuse("Tofino 1 'middle' between other switches", *job, "top", asked, "3")
+        made = run(*job, "middle" if kind == "tofino" else "top", "--quorum", "3")
+        assert made.returncode == 0, made.stderr
 
 
 def test_every_target_has_a_name_and_tables_of_its_program(folder: Path):

@@ -16,6 +16,7 @@ from waiting import WITHIN
 
 from innet.controller.state.registry import Policy
 from innet.errors import UsageError, WorkersDisagree, WorkersMissing
+from innet.host import float_reducer
 from innet.host.agent import Agent
 from innet.local.faults import Faults, faulty
 
@@ -118,6 +119,25 @@ def test_a_reduce_scatter_of_floats_is_the_part_of_the_all_reduce(three, quantiz
     )
     for rank, mine in enumerate(found):
         assert mine.tobytes() == whole[0][1000 * rank : 1000 * (rank + 1)].tobytes()
+
+
+@pytest.mark.parametrize("in_place", [[False] * 3, [True] * 3, [True, False, True]])
+@pytest.mark.parametrize("quantizer", ["int32", "int16", "int8+feedback"])
+def test_large_floats_have_the_bits_of_small_ones(
+    three, monkeypatch, quantizer: str, in_place: list[bool]
+):
+    own = np.random.default_rng(11).normal(size=(3, 5000)).astype(np.float32)
+    own[1, 700], own[2, 3000], own[:, 4000:4100] = np.nan, np.inf, 0
+    found = []
+    for key in (1, 2):
+        given = own.copy()
+        futures = [
+            agent.submit(given[rank], quantizer=quantizer, key=key, in_place=in_place[rank])
+            for rank, agent in enumerate(three)
+        ]
+        found.append([future.result(WITHIN).tobytes() for future in futures])
+        monkeypatch.setattr(float_reducer, "LARGE", 0)
+    assert found[0] == found[1] == 3 * found[0][:1]
 
 
 def test_error_feedback_makes_up_for_the_errors_of_a_shard(three):

@@ -383,8 +383,9 @@ def travelling(
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("trouble", [0.0, 0.3])
 @pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
 def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(
-    in_place, trouble, compiled, monkeypatch
+    alone, in_place, trouble, compiled, monkeypatch
 ):
     chance = np.random.default_rng(7)
     values = chance.standard_normal((300, LANES), np.float32)
@@ -403,13 +404,18 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(
     worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
-    done = worker.all_reduce(scaling, none, Operation.SUM, lambda _: None)
+    where = (Portions.whole(len(values)), scaling) if alone else ()
+    done = worker.all_reduce(scaling, none, Operation.SUM, lambda _: None, *where)
     wanted = fixed_point.quantize(values, own, agreed, 3)
     assert scaling.integers.tobytes() == wanted.tobytes()
-    assert (done.lanes == 3 * wanted).all()
-    means = fixed_point.dequantize(done.lanes, agreed, 3, done.counts[:, None])
+    means = fixed_point.dequantize(3 * wanted, agreed, 3, done.counts[:, None])
     finite = agreed < fixed_point.NOT_FINITE
-    assert scaling.results(done)[finite].tobytes() == means[finite].tobytes()
+    if compiled and alone:
+        assert not done.lanes.size
+    else:
+        assert (done.lanes == 3 * wanted).all()
+        scaling.take(np.arange(len(values)), done.lanes, done.counts)
+    assert scaling.results[finite].tobytes() == means[finite].tobytes()
 
 
 @needs_compiler
@@ -432,7 +438,8 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left(in_place: bool):
     other = Reduction.empty(*values.shape)  # a result over the fallback, of other workers
     other.lanes[:], other.counts[:] = 2 * scaling.integers, 2
     means = fixed_point.dequantize(other.lanes, own, 3, other.counts[:, None])
-    assert scaling.results(other).tobytes() == means.tobytes()
+    scaling.take(np.arange(len(values)), other.lanes, other.counts)
+    assert scaling.results.tobytes() == means.tobytes()
 
 
 @needs_compiler
@@ -460,7 +467,7 @@ def test_an_exchange_that_overwrites_its_values_can_begin_again(trouble: float):
     assert (done.lanes == 3 * wanted).all()
     assert (scaling.integers == wanted).all()
     means = fixed_point.dequantize(done.lanes, own, 3, done.counts[:, None])
-    assert scaling.results(done).tobytes() == means.tobytes()
+    assert scaling.results.tobytes() == means.tobytes()
 
 
 @needs_compiler

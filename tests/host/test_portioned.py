@@ -9,13 +9,20 @@ from exchanging_worker import NO_SWITCH, SMALLEST, Worker, failure, wait_for_rea
 from one_worker import LANES, TERM, WITHIN, WORKER_INFO, Switch
 
 from innet.errors import LeftBehind
+from innet.host import fastpath, float_reducer
 from innet.host.integers import Reduction
+from innet.host.job import Path
 from innet.host.portions import Portions, interleaved
+from innet.host.quantizers import fixed_point
+from innet.host.quantizers.spec import QuantizerSpec
+from innet.host.reducer import Reducer
 from innet.wire.layout import Flag, Kind, Operation
 from innet.wire.records import bare, get_field
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+needs_compiler = pytest.mark.skipif(not fastpath.compiled(), reason="there is no C compiler")
 
 COUNT = 3
 CHUNKS = np.arange(COUNT * LANES, dtype=np.int32).reshape(COUNT, LANES)
@@ -175,6 +182,135 @@ def test_with_a_quorum_every_worker_keeps_the_whole_result(switch: Switch):
     assert done.counts.tolist() == [2] * COUNT
     assert (running.rows == CHUNKS[1] + 5).all()
     assert (worker.exchanges._last.lanes == CHUNKS + 5).all()
+
+
+# -- floats, of which nobody keeps the sums
+
+
+class SummingFloats:
+    """A sum of floats under way, whose integers are CHUNKS."""
+
+    def __init__(self, worker: Worker, wanted: range, *, in_place: bool) -> None:
+        exponents = np.full(COUNT, 29, np.int32)  # of three workers: a step is 1
+        scaling = fixed_point.on_the_way(
+            CHUNKS.astype(np.float32), exponents, exponents, 3, mean=False, in_place=in_place,
+            wanted=wanted,
+        )  # fmt: skip
+        assert scaling
+        self.scaling = scaling
+        nothing, none = np.empty((0, LANES), np.int32), np.zeros(COUNT, np.uint16)
+        portions = Portions.of(COUNT, range(COUNT), wanted)
+        self.done: Future[Reduction] = worker.pool.submit(
+            worker.exchanges.sum_portions, scaling, none, portions, nothing, nothing
+        )
+
+    @property
+    def floats(self) -> list[list[float]]:
+        assert not self.done.result(WITHIN).lanes.size
+        return self.scaling.results.tolist()
+
+
+def finish(worker: Worker, plus: int) -> None:
+    """Let the switch finish all chunks, of which the last comes alone."""
+    for slot in range(COUNT - 1):
+        answer(worker, slot, lanes=True, plus=plus)
+    while (packet := worker.take(0))["sequence"] == 1:
+        pass
+    packet["lanes"] += plus
+    worker.switch.answer(packet, Kind.RESULT)
+
+
+@needs_compiler
+@pytest.mark.parametrize("in_place", [False, True])
+def test_of_a_sum_of_floats_only_the_last_chunk_is_kept(worker: Worker, in_place: bool):
+    running = SummingFloats(worker, range(COUNT), in_place=in_place)
+    finish(worker, plus=5)
+    assert running.floats == (CHUNKS + 5).tolist()
+    assert worker.exchanges._last.lanes.tolist() == [(CHUNKS[2] + 5).tolist()]
+
+
+@needs_compiler
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("path", [Path.SWITCH, Path.FALLBACK])
+def test_a_sum_of_floats_that_begins_again_has_nothing_of_its_first_attempt(
+    worker: Worker, path: Path, in_place: bool
+):
+    running = SummingFloats(worker, range(COUNT), in_place=in_place)
+    for slot in range(COUNT - 1):
+        answer(worker, slot, lanes=True, plus=1)
+    while worker.take(0)["sequence"] == 1:
+        pass
+    worker.controller.say_recover(13)
+    assert wait_for_ready(worker) == [(13, 0)]
+    worker.controller.say_resume(replace(TERM, number=13, path=path))
+    if path == Path.SWITCH:
+        finish(worker, plus=7)
+    else:
+        for rows in (CHUNKS[:2], CHUNKS[2:]):
+            _, chunks, _, _, future = worker.others.take()
+            assert chunks.tolist() == rows.tolist()
+            result = Reduction.empty(len(rows), LANES)
+            result.lanes[:], result.counts[:], result.members[:] = rows + 7, 3, 0b111
+            future.set_result(result)
+    assert running.floats == (CHUNKS + 7).tolist()
+
+
+@needs_compiler
+def test_who_lacks_the_last_chunk_of_floats_takes_it_from_those_who_have_it(worker: Worker):
+    running = SummingFloats(worker, range(COUNT), in_place=True)
+    for slot in range(COUNT - 1):
+        answer(worker, slot, lanes=True)
+    while worker.take(0)["sequence"] == 1:
+        pass
+    worker.controller.say_recover(10)
+    assert wait_for_ready(worker) == [(10, 0)]
+    worker.controller.say_resume(replace(TERM, number=10, shared=True))
+    for slot, lanes in enumerate((CHUNKS[2] + 5, [0b111, 3] + [0] * (LANES - 2))):
+        packet = worker.take(slot)
+        packet["lanes"] = lanes
+        worker.switch.answer(packet, Kind.RESULT)
+    assert running.floats == (CHUNKS + 5).tolist()
+
+
+@needs_compiler
+def test_with_a_quorum_a_worker_keeps_all_sums_and_has_the_floats_that_it_wants(switch: Switch):
+    worker = Worker(switch, replace(WORKER_INFO, min_workers=2))
+    worker.controller.say_resume(TERM)
+    running = SummingFloats(worker, range(1, 2), in_place=False)
+    for slot in range(COUNT):
+        packet = worker.take(slot)
+        packet["lanes"] += 5
+        worker.switch.answer(packet, Kind.RESULT, workers=0b101)
+    assert running.floats == [(CHUNKS[1] + 5).tolist()]
+    assert (worker.exchanges._last.lanes == CHUNKS + 5).all()
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("part", [None, range(LANES // 2, 2 * LANES)])
+def test_floats_whose_sums_have_overflowed_are_summed_again(
+    worker: Worker, monkeypatch, part: range | None, in_place: bool
+):
+    monkeypatch.setattr(float_reducer, "LARGE", 0)
+    worker.controller.say_resume(NO_SWITCH)
+    reducer = Reducer(worker.exchanges, WORKER_INFO)
+    values = np.random.default_rng(5).standard_normal(COUNT * LANES, np.float32)
+    spec = QuantizerSpec()
+    running = worker.pool.submit(
+        reducer.floats, values.copy(), spec, mean=True, in_place=in_place, part=part
+    )
+    operations = []
+    for _ in range(4):
+        _, chunks, operation, flags, future = worker.others.take()
+        result = Reduction.empty(*chunks.shape)
+        result.lanes[:] = chunks if operation == Operation.MAX else 3 * chunks
+        result.flags[:], result.counts[:], result.members[:] = flags, 3, 0b111
+        if operations == [Operation.MAX]:
+            result.lanes[1], result.flags[1] = np.iinfo(np.int32).max, Flag.OVERFLOW
+        operations.append(operation)
+        future.set_result(result)
+    wanted = values if part is None else values[part.start : part.stop]
+    np.testing.assert_allclose(running.result(WITHIN), wanted, 2**-22, 2**-27)
+    assert operations == [Operation.MAX, *3 * [Operation.SUM]]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8, 31])

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from compilers import manifest, recorded_version, should_agree, tofino_manifest
+from compilers import kept, manifest, recorded_version, should_agree, tofino_manifest
 from tiny_programs import DIGESTS
 
 from innet.errors import CompilerError
@@ -75,3 +75,31 @@ def test_programs_are_compared_between_compilers_that_should_agree(
     versions = recorded_version(one), recorded_version(other)
     assert should_agree(versions[0], versions[1]) is agree
     assert should_agree(versions[1], versions[0]) is agree
+
+
+def test_what_a_compiler_made_is_kept_until_the_compiler_or_any_source_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    compiler, program, included = (tmp_path / name for name in (BM2, "program.p4", "included.p4"))
+    for file in (compiler, program, included):
+        file.write_text("first")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("INNET_CACHE_DIR", str(tmp_path / "cache"))
+    runs = []
+
+    def make(folder: Path) -> None:
+        runs.append(folder)
+        (folder / "made").write_text(f"of run {len(runs)}")
+
+    def made() -> str:
+        [file] = kept(BM2, "program", [program, included], make)
+        return file.read_text()
+
+    assert [made(), made()] == ["of run 1", "of run 1"]
+    included.write_text("other")
+    assert [made(), made()] == ["of run 2", "of run 2"]
+    compiler.write_text("another compiler")
+    assert [made(), made()] == ["of run 3", "of run 3"]
+    included.write_text("first")
+    assert made() == "of run 4"

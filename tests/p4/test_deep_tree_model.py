@@ -25,6 +25,9 @@ PARTIAL = [
 ]
 """The same, where the top can do without one of its two contributors."""
 
+TOFINO_1 = [replace(tree, begins=False) for tree in PARTIAL[:2]]
+"""The same, where a result begins no chunk."""
+
 
 @pytest.mark.parametrize("tree", [CHAIN, SLOTS, RACKS, LOPSIDED], ids=str)
 def test_every_worker_gets_every_sum(tree: DeepTree):
@@ -33,13 +36,21 @@ def test_every_worker_gets_every_sum(tree: DeepTree):
     assert not stuck(graph, tree.finished)
 
 
-@pytest.mark.parametrize("tree", PARTIAL, ids=str)
+@pytest.mark.parametrize("tree", PARTIAL + TOFINO_1, ids=str)
 def test_with_a_quorum_every_worker_gets_every_sum_or_hears_that_it_is_left_behind(tree: DeepTree):
     graph = reachable(tree.first_state(), tree.steps)
     assert any(tree.over(state) and not state.ended for state in graph)
     assert not stuck(graph, tree.over)
     sums = {packet.total for state in graph for packet in state.results}
     assert len(sums) > tree.uses or tree.stopped
+
+
+def test_a_switch_between_others_where_no_result_begins_a_chunk_keeps_its_workers_waiting():
+    tree = replace(LOPSIDED, uses=1, quorum=1, stopped=frozenset({1}))
+    for begins in (True, False):
+        variant = replace(tree, begins=begins)
+        graph = reachable(variant.first_state(), variant.steps)
+        assert bool(stuck(graph, variant.over)) != begins
 
 
 def test_without_comparing_sequence_numbers_a_late_result_passes_for_another():

@@ -86,6 +86,27 @@ def test_two_racks_below_a_chip_sum_as_one(kinds: tuple[str, str], tmp_path: Pat
             assert [each.found for each in forest.switch(name).uplinks] == [""]
 
 
+@pytest.mark.parametrize("kinds", [("tofino", "tofino"), ("tofino2", "tofino2")])
+def test_racks_below_a_chip_make_a_quorum_without_the_last(kinds: tuple[str, str], tmp_path: Path):
+    make(tmp_path / kinds[0], kinds[0])
+    first, second = PORTS[kinds[1]]
+    up, racks = second + 4, {"left": (first,), "middle": (first,), "right": (first, second)}
+    down = dict(zip(racks, range(first, first + 12, 4), strict=True))
+    with (
+        tofino_tree(tmp_path, kinds, racks, up, down) as forest,
+        forest.workers("top", ["left", "middle", "right", "right"], slots=2, quorum=2) as agents,
+    ):
+        same, one, five, hundred = (np.full(150, each, np.float32) for each in (3, 1, 5, 100))
+        for future in [agent.submit(same) for agent in agents]:
+            np.testing.assert_array_equal(future.result(WITHIN), 3)
+        beside = agents[2].submit(hundred)  # the fourth worker sends nothing
+        for future in [agents[0].submit(one), agents[1].submit(five), beside]:
+            np.testing.assert_array_equal(future.result(WITHIN), 3)
+        assert forest.show().path == pb.PATH_SWITCH
+        for agent in agents:
+            assert agent.fallbacks == {}
+
+
 def test_who_expects_seals_takes_nothing_from_a_tofino(tmp_path: Path, monkeypatch):
     opened = membership.open_link
 

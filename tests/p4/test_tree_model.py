@@ -35,6 +35,13 @@ PARTIAL = [
     *(Shape(THREE, 1, 2, (each,), quorum=1) for each in (SCATTER, GATHER, BARRIER)),
 ]
 
+TOFINO_1 = {"begins": False, "asks_for_lanes": True}
+TOFINO_2 = {"asks_for_lanes": True}
+ON_CHIPS = [
+    Tree(Shape(PAIR, 2, 3, quorum=1), **TOFINO_1),
+    *(Tree(Shape(THREE, 1, 2, (SCATTER,), quorum=1), **chip) for chip in (TOFINO_1, TOFINO_2)),
+]
+
 
 @pytest.mark.parametrize(
     "tree",
@@ -74,6 +81,7 @@ def over(tree: Tree, state: TreeState) -> bool:
 @pytest.mark.parametrize(
     "tree",
     [Tree(shape) for shape in PARTIAL]
+    + ON_CHIPS
     + [Tree(replace(shape, quorum=1), loses=True) for shape in LOST],
     ids=str,
 )
@@ -89,13 +97,22 @@ STRAGGLER = Tree(Shape(THREE, 1, 2, quorum=1), loses=True, stopped=frozenset({1}
 """A rack with a worker that has stopped, and another rack, whose sums make a quorum."""
 
 
-def test_beside_a_stopped_worker_the_others_get_all_results():
-    graph = reachable(first_state(STRAGGLER.shape), STRAGGLER.steps)
-    assert not stuck(graph, lambda state: over(STRAGGLER, state))
+@pytest.mark.parametrize("chip", [{}, TOFINO_1], ids=str)
+def test_beside_a_stopped_worker_the_others_get_all_results(chip):
+    tree = replace(STRAGGLER, **chip)
+    graph = reachable(first_state(tree.shape), tree.steps)
+    assert not stuck(graph, lambda state: over(tree, state))
     assert any(
-        finished(STRAGGLER.shape, state, without=STRAGGLER.stopped) and not state.ended
-        for state in graph
+        finished(tree.shape, state, without=tree.stopped) and not state.ended for state in graph
     )
+
+
+def test_a_switch_that_asks_for_lanes_gets_no_result_without_them():
+    shape = Shape(THREE, 1, 1, (SCATTER,), quorum=1)
+    for chip, lacking in ({}, True), (TOFINO_2, False):
+        graph = reachable(first_state(shape), Tree(shape, **chip).steps)
+        answers = {each for state in graph for each in state.answers}
+        assert any(each.announced and each.total is None for each in answers) == lacking
 
 
 def test_a_lost_result_that_nobody_asks_for_is_lost_to_the_workers_beside_a_stopped_one():

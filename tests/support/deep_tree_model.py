@@ -4,12 +4,14 @@
 switches below it, at once. A packet that was sent once may arrive at any time, any number of times, or
 never. A variant does not compare the sequence numbers of answers.
 
-With a quorum, the top makes a result of some of its contributors' sums, as in :mod:`tree_model`.
+With a quorum, the top makes a result of some of its contributors' sums, as in :mod:`tree_model`. In a
+variant, such a result begins no chunk, as on Tofino 1.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 from slot_model import Cell, FalseAlarm, Sum, WrongSum
 
@@ -19,8 +21,7 @@ Contributor = tuple[str, int]
 TOP = 0
 
 
-@dataclass(frozen=True)
-class Packet:
+class Packet(NamedTuple):
     """A sum on its way up from a switch, or a result on its way down to a contributor."""
 
     of: Contributor
@@ -29,8 +30,7 @@ class Packet:
     total: Sum
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """The whole state of the model.
 
     `progress[worker][slot]` is the number of the slot's results that the worker has accepted.
@@ -59,6 +59,7 @@ class DeepTree:
     slots: int = 1
     compares: bool = True
     quorum: int = 0
+    begins: bool = True
     stopped: frozenset[int] = frozenset()
 
     def contributors(self, switch: int) -> tuple[Contributor, ...]:
@@ -131,13 +132,13 @@ class DeepTree:
         elif packet.of in cell.arrived:
             return state  # the reply is PENDING, or the same sum goes up again
         total = tuple(sorted((*cell.total, *packet.total)))
-        cell = replace(
-            cell, arrived=cell.arrived | {packet.of}, missing=cell.missing - 1, total=total
+        cell = cell._replace(
+            arrived=cell.arrived | {packet.of}, missing=cell.missing - 1, total=total
         )
         state = self._with_cell(state, switch, packet, cell)
         if below and cell.missing == 1:
             sum_of = Packet(("switch", switch), packet.slot, packet.sequence, total)
-            return replace(state, sums=state.sums | {sum_of})
+            return state._replace(sums=state.sums | {sum_of})
         return state if cell.missing else _with_results(state, packet, total, contributors)
 
     def hear(self, state: State, switch: int, packet: Packet) -> State:
@@ -146,9 +147,9 @@ class DeepTree:
         if not self.compares:
             if cell.missing != 1:
                 return state
-            packet = replace(packet, sequence=cell.sequence)
+            packet = packet._replace(sequence=cell.sequence)
         elif packet.sequence < cell.sequence or (
-            packet.sequence == cell.sequence and not cell.missing
+            not self.begins if packet.sequence > cell.sequence else not cell.missing
         ):
             return state
         cell = Cell(packet.sequence, total=packet.total)
@@ -172,7 +173,7 @@ class DeepTree:
                 if not self._made(state, slot, sequence):
                     raise FalseAlarm(f"{packet} hears that it is left behind")
                 what = f"worker {worker} hears that use {sequence} of slot {slot} is over"
-                yield what, replace(state, ended=state.ended | {worker})
+                yield what, state._replace(ended=state.ended | {worker})
                 return
             if sequence == cell.sequence and not cell.missing:
                 yield f"{packet} is answered", _with_results(state, packet, cell.total, [asking])
@@ -205,7 +206,7 @@ class DeepTree:
         mine = list(state.progress[worker])
         mine[packet.slot] += 1
         before, after = state.progress[:worker], state.progress[worker + 1 :]
-        return replace(state, progress=(*before, tuple(mine), *after))
+        return state._replace(progress=(*before, tuple(mine), *after))
 
     def _exact(self, chunk: int) -> "Iterator[Sum]":
         """Yield the possible sums of a chunk: of as many of the top's contributors as it takes."""
@@ -219,11 +220,11 @@ class DeepTree:
         pair = list(cells[switch][packet.slot])
         pair[packet.sequence % 2] = cell
         cells[switch][packet.slot] = (pair[0], pair[1])
-        return replace(state, cells=tuple(map(tuple, cells)))
+        return state._replace(cells=tuple(map(tuple, cells)))
 
 
 def _with_results(
     state: State, packet: Packet, total: Sum, to: "list[Contributor] | tuple[Contributor, ...]"
 ) -> State:
     results = {Packet(each, packet.slot, packet.sequence, total) for each in to}
-    return replace(state, results=state.results | results)
+    return state._replace(results=state.results | results)

@@ -9,7 +9,7 @@ the model only counts the chunks.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -48,16 +48,14 @@ class Packet(NamedTuple):
     sequence: int
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One copy of the slot: the contributions so far to one use of it."""
 
     sequence: int = 0
     contents: frozenset[Packet] = frozenset()
 
 
-@dataclass(frozen=True)
-class Worker:
+class Worker(NamedTuple):
     """A worker's term, the chunks that it has results of, and the sequence number that it waits for."""
 
     term: int = 0
@@ -65,8 +63,7 @@ class Worker:
     awaited: int = 0  # 0 while it does not use the slot
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """A job's term, whether its workers have agreed on it, and the workers."""
 
     workers: tuple[Worker, ...]
@@ -75,8 +72,7 @@ class Job:
     moves: int = 0
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """The whole state of the model.
 
     `holder` has the slot, as far as the controller knows, which has heard of the clears in `cleared`, as
@@ -96,7 +92,7 @@ class State:
     def with_job(self, number: int, job: Job) -> "State":
         """Return the state with one job changed."""
         first, second = self.jobs
-        return replace(self, jobs=(first, job) if number else (job, second))
+        return self._replace(jobs=(first, job) if number else (job, second))
 
 
 def start(size: Size) -> State:
@@ -130,11 +126,11 @@ def _moves(size: Size, state: State) -> Iterator[tuple[str, State]]:
         if job.moves == size.moves or state.holder not in (None, number):
             continue
         term = job.term if size.flaw == Flaw.MOVES_BEGIN_NO_TERM and job.moves else job.term + 1
-        moved = state.with_job(number, replace(job, term=term, agreed=False, moves=job.moves + 1))
+        moved = state.with_job(number, job._replace(term=term, agreed=False, moves=job.moves + 1))
         what = "gives up" if state.holder == number else "gets"
         yield (
             f"job {number} {what} the slot",
-            replace(moved, holder=None if state.holder == number else number),
+            moved._replace(holder=None if state.holder == number else number),
         )
 
 
@@ -148,10 +144,10 @@ def _agreements(size: Size, state: State, number: int) -> Iterator[tuple[str, St
     if not (terms if size.flaw == Flaw.CLEARS_OF_ANY_TERM else job.term in terms):
         return
     last = max(each.done for each in job.workers)  # the others get its result, as in term_model
-    workers = tuple(replace(each, done=last) for each in job.workers)
+    workers = tuple(each._replace(done=last) for each in job.workers)
     yield (
         f"the workers of job {number} agree on chunk {last} in term {job.term}",
-        state.with_job(number, replace(job, agreed=True, workers=workers)),
+        state.with_job(number, job._replace(agreed=True, workers=workers)),
     )
 
 
@@ -163,10 +159,10 @@ def _own_slots(size: Size, state: State, number: int) -> Iterator[tuple[str, Sta
         return
     done = min(each.done for each in job.workers) + 1
     if done <= size.chunks:
-        workers = tuple(replace(each, done=max(each.done, done)) for each in job.workers)
+        workers = tuple(each._replace(done=max(each.done, done)) for each in job.workers)
         yield (
             f"job {number} sums chunk {done - 1} in its own slots",
-            state.with_job(number, replace(job, workers=workers)),
+            state.with_job(number, job._replace(workers=workers)),
         )
 
 
@@ -188,7 +184,7 @@ def _thread(size: Size, state: State) -> Iterator[tuple[str, State]]:
     if (admits, clearing) != (state.admits, state.clearing):
         yield (
             "the thread takes the wanted entries",
-            replace(state, admits=admits, clearing=clearing),
+            state._replace(admits=admits, clearing=clearing),
         )
     if state.clearing:
         key, copies = state.clearing
@@ -197,9 +193,9 @@ def _thread(size: Size, state: State) -> Iterator[tuple[str, State]]:
             if size.flaw != Flaw.CELLS_ARE_NOT_CLEARED:
                 cells[copy] = Cell()
             left = copies - {copy}
-            after = replace(state, cells=(cells[0], cells[1]), clearing=(key, left))
+            after = state._replace(cells=(cells[0], cells[1]), clearing=(key, left))
             if not left:
-                after = replace(after, clearing=None, cleared=after.cleared | {key})
+                after = after._replace(clearing=None, cleared=after.cleared | {key})
             yield f"copy {copy} is clear", after
 
 
@@ -228,13 +224,13 @@ def _contribute(size: Size, state: State, packet: Packet) -> State:
         cell = Cell(packet.sequence)
     complete = len(cell.contents) == size.workers
     if not complete and packet.worker not in {each.worker for each in cell.contents}:
-        cell = replace(cell, contents=cell.contents | {packet})
+        cell = cell._replace(contents=cell.contents | {packet})
     cells = (state.cells[0], cell) if place else (cell, state.cells[1])
-    after = replace(state, cells=cells)
+    after = state._replace(cells=cells)
     if len(cell.contents) < size.workers:
         return after
     result = (packet.job, packet.term, packet.sequence, cell.contents)
-    return replace(after, sent=state.sent | {result})
+    return after._replace(sent=state.sent | {result})
 
 
 # -- the workers ---------------------------------------------------------------------------------
@@ -246,7 +242,7 @@ def _workers(size: Size, state: State, number: int) -> Iterator[tuple[str, State
         who = f"worker {rank} of job {number}"
         begun = worker.term == job.term and worker.awaited
         if worker.term < job.term or (begun and not job.agreed):
-            after = replace(worker, term=job.term, awaited=0)
+            after = worker._replace(term=job.term, awaited=0)
             yield f"{who} stops for term {job.term}", _with(state, number, rank, after)
         elif job.agreed and not worker.awaited and worker.done < size.chunks:
             yield f"{who} goes on", _send(state, number, rank, worker, 1)
@@ -257,29 +253,28 @@ def _workers(size: Size, state: State, number: int) -> Iterator[tuple[str, State
 def _results(size: Size, state: State, number: int, rank: int) -> Iterator[tuple[str, State]]:
     """Yield the results that a worker accepts."""
     worker = state.jobs[number].workers[rank]
-    for job, term, sequence, contents in sorted(state.sent, key=repr):
-        if (job, term, sequence) != (number, worker.term, worker.awaited):
-            continue
+    awaited = number, worker.term, worker.awaited
+    for *_, contents in sorted((each for each in state.sent if each[:3] == awaited), key=repr):
         exact = {(number, each, worker.done) for each in range(size.workers)}
         if {(each.job, each.worker, each.chunk) for each in contents} != exact:
             raise WrongSum(
                 f"worker {rank} of job {number} takes {contents} for chunk {worker.done}"
             )
-        taken = replace(worker, done=worker.done + 1)
+        taken = worker._replace(done=worker.done + 1)
         what = f"worker {rank} of job {number} takes chunk {worker.done}"
         if taken.done < size.chunks:
             yield what, _send(state, number, rank, taken, worker.awaited + 1)
         else:
-            yield what, _with(state, number, rank, replace(taken, awaited=0))
+            yield what, _with(state, number, rank, taken._replace(awaited=0))
 
 
 def _send(state: State, number: int, rank: int, worker: Worker, sequence: int) -> State:
     packet = Packet(number, worker.term, rank, worker.done, sequence)
-    after = _with(state, number, rank, replace(worker, awaited=sequence))
-    return replace(after, packets=state.packets | {packet})
+    after = _with(state, number, rank, worker._replace(awaited=sequence))
+    return after._replace(packets=state.packets | {packet})
 
 
 def _with(state: State, number: int, rank: int, worker: Worker) -> State:
     job = state.jobs[number]
     workers = (*job.workers[:rank], worker, *job.workers[rank + 1 :])
-    return state.with_job(number, replace(job, workers=workers))
+    return state.with_job(number, job._replace(workers=workers))

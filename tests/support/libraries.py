@@ -18,15 +18,18 @@ def needs(*packages: str) -> None:
         pytest.skip(f"{', '.join(sorted(missing))} is not installed: see `make libraries`")
 
 
+QUIET = {
+    "OMP_NUM_THREADS": "1",
+    "DS_ACCELERATOR": "cpu",
+    "HF_HUB_OFFLINE": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_prestart_worker_first_driver": "0",  # they have another environment than the training
+}
+"""Variables with which the libraries take few processes and processors, and look for no hub."""
+
+
 def quiet() -> dict[str, str]:
-    """Return the environment in which the libraries neither take all processors nor look for a hub."""
-    return {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "DS_ACCELERATOR": "cpu",
-        "HF_HUB_OFFLINE": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-        "RAY_enable_metrics_collection": "0",
-        "RAY_prestart_worker_first_driver": "0",  # they have another environment than the training
-    }
+    """Return this process's environment with these variables."""
+    return {**os.environ, **QUIET}

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,7 +25,7 @@ def main(backend: str, steps: str, file: str, *names: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(backend)
     rank = dist.get_rank()
-    said = {}
+    said: dict[str, Any] = {"innet": innet.__file__}
     for name in names:
         before = innet.torch.carried()
         losses = importlib.import_module(name).train(int(steps))

@@ -12,13 +12,15 @@ those of an older chunk. There are two variants. `Protocol` is innet's. `Alterna
 numbers, as in SwitchML (Sapio et al., NSDI 2021, algorithms 3 and 4).
 """
 
+import contextlib
 import enum
+import gc
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple, TypeVar
 from typing import Protocol as Interface
-from typing import TypeVar
 
 from innet.wire.layout import Kind
 
@@ -93,8 +95,7 @@ class Size:
         return worker == chunk % self.workers
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One copy of a slot in the switch.
 
     `total` are the lanes. They are this chunk's only if the cell has `carried` some. `announced` is
@@ -121,8 +122,7 @@ class Cell:
         If it does not start, its lanes are added to those of an older chunk.
         """
         before = () if starts and not self.carried else self.total
-        return replace(
-            self,
+        return self._replace(
             arrived=self.arrived | workers,
             missing=self.missing - 1,
             total=self.total if lanes is None else tuple(sorted((*before, *lanes))),
@@ -132,8 +132,7 @@ class Cell:
         )
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The switch's answer to a contribution, and the workers that get it.
 
     `members` are the workers in a result, or those that have contributed to a pending chunk. Those in
@@ -148,8 +147,7 @@ class Answer:
     full: Workers = NOBODY
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     """A result that was sent: its slot, tag and members, and the contributions in its sum.
 
     Without its lanes, the sum is None.
@@ -162,8 +160,7 @@ class Sent:
     total: Sum | None
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """The whole state of the model.
 
     `progress[worker][slot]` is the number of the slot's results that the worker has accepted.
@@ -179,7 +176,7 @@ class State:
     def with_cell(self, slot: int, copy: int, cell: Cell) -> "State":
         """Return the state with one cell changed."""
         pair = (cell, self.cells[slot][1]) if copy == 0 else (self.cells[slot][0], cell)
-        return replace(self, cells=(*self.cells[:slot], pair, *self.cells[slot + 1 :]))
+        return self._replace(cells=(*self.cells[:slot], pair, *self.cells[slot + 1 :]))
 
 
 class Violation(Exception):
@@ -280,7 +277,7 @@ class AlternatingBit:
             cell = Cell(arrived=cell.arrived, missing=self.size.workers)
         cell = cell.plus(frozenset({worker}), ((worker, chunk),), wants=True)
         state = state.with_cell(slot, copy, cell)
-        state = state.with_cell(slot, 1 - copy, replace(other, arrived=other.arrived - {worker}))
+        state = state.with_cell(slot, 1 - copy, other._replace(arrived=other.arrived - {worker}))
         result = Answer(
             Kind.RESULT, everybody, everybody, cell.total, announced=True, full=everybody
         )
@@ -331,9 +328,9 @@ def arrive(
     state, answer = variant.contribute(state, worker, slot, use)
     if answer and answer.kind == Kind.RESULT:
         bare = Sent(slot, variant.tag(use), answer.members, answer.announced, None)
-        sent = {replace(bare, total=answer.total)} if answer.full else set()
+        sent = {bare._replace(total=answer.total)} if answer.full else set()
         sent |= {bare} if answer.to - answer.full else set()
-        state = replace(state, results=state.results | sent)
+        state = state._replace(results=state.results | sent)
     return state, answer
 
 
@@ -364,11 +361,11 @@ def _ends(variant: Variant, state: State) -> Iterator[tuple[str, State]]:
             what = f"worker {worker} hears that the others have gone on in slot {slot}"
             if not any((sent.slot, sent.tag) == (slot, variant.tag(use)) for sent in state.results):
                 raise FalseAlarm(what)
-            yield what, replace(state, ended=state.ended | {worker})
+            yield what, state._replace(ended=state.ended | {worker})
     if size.workers - len(state.ended) < size.needed:
         for worker in set(range(size.workers)) - state.ended - finished(size, state):
             what = f"worker {worker} hears that too few are left"
-            yield what, replace(state, ended=state.ended | {worker})
+            yield what, state._replace(ended=state.ended | {worker})
 
 
 def _waiting(variant: Variant, state: State, slot: int, tag: int) -> list[int]:
@@ -385,7 +382,7 @@ def _waiting(variant: Variant, state: State, slot: int, tag: int) -> list[int]:
 def _taken(state: State, worker: int, slot: int) -> State:
     mine = state.progress[worker]
     mine = (*mine[:slot], mine[slot] + 1, *mine[slot + 1 :])
-    return replace(state, progress=(*state.progress[:worker], mine, *state.progress[worker + 1 :]))
+    return state._replace(progress=(*state.progress[:worker], mine, *state.progress[worker + 1 :]))
 
 
 # -- exploring any model -------------------------------------------------------------------------
@@ -400,6 +397,19 @@ def explore(variant: Variant) -> Graph[State]:
     return reachable(start(variant.size), lambda state: steps(variant, state))
 
 
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Do not search for cycles among states, of which there are many and none has a cycle."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_without_garbage_collection()
 def reachable(first: S, following: Callable[[S], Iterable[tuple[str, S]]]) -> Graph[S]:
     """Return every state that is reachable from `first`. Raises Violation, with a shortest way to it."""
     came: dict[S, tuple[S, str] | None] = {first: None}
@@ -419,6 +429,7 @@ def reachable(first: S, following: Callable[[S], Iterable[tuple[str, S]]]) -> Gr
     return graph
 
 
+@_without_garbage_collection()
 def stuck(graph: Graph[S], good: Callable[[S], bool]) -> set[S]:
     """Return the states from which no way leads to a good one."""
     before: dict[S, list[S]] = {state: [] for state in graph}

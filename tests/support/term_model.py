@@ -9,7 +9,7 @@ contributions *and* the term in which it was made. A repeated sum counts as a di
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -71,8 +71,7 @@ Content = Total | tuple[int, int] | None
 """A contribution: own numbers for (exchange, chunk), a result to share, or None for no result."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One copy of the slot: the contributions by worker, and the result, once there is one."""
 
     sequence: int = 0
@@ -80,8 +79,7 @@ class Cell:
     result: Content = None
 
 
-@dataclass(frozen=True)
-class Resume:
+class Resume(NamedTuple):
     """The start of a term. If its first exchange is shared, `holders` have that exchange's result."""
 
     path: Path
@@ -94,8 +92,7 @@ class Resume:
         return bool(self.holders)
 
 
-@dataclass(frozen=True)
-class Worker:
+class Worker(NamedTuple):
     """A worker's progress: in its term it has accepted the results of `done` chunks.
 
     `results` are those of all exchanges that it has finished, and `taken` those of the present one.
@@ -109,8 +106,7 @@ class Worker:
     ended: bool = False
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """The whole state of the model.
 
     `resumes` holds by term the controller's `Resume`, or None while the controller waits for the
@@ -133,13 +129,13 @@ class State:
 
     def with_worker(self, number: int, worker: Worker) -> "State":
         """Return the state with one worker changed."""
-        return replace(self, workers=(*self.workers[:number], worker, *self.workers[number + 1 :]))
+        return self._replace(workers=(*self.workers[:number], worker, *self.workers[number + 1 :]))
 
     def with_started(self, term: int, number: int, count: int) -> "State":
         """Return the state after a worker has sent so many chunks in a term."""
         row = self.started[term]
         row = (*row[:number], max(count, row[number]), *row[number + 1 :])
-        return replace(self, started=(*self.started[:term], row, *self.started[term + 1 :]))
+        return self._replace(started=(*self.started[:term], row, *self.started[term + 1 :]))
 
 
 def start(job: Job) -> State:
@@ -170,15 +166,14 @@ def steps(job: Job, state: State) -> Iterator[tuple[str, State]]:
 def _terms(job: Job, state: State) -> Iterator[tuple[str, State]]:
     """Yield the ways in which a new term can begin."""
     if state.term + 1 < job.terms:
-        after = replace(
-            state,
+        after = state._replace(
             resumes=(*state.resumes, None),
             started=(*state.started, (0,) * job.workers),
         )
         what = f"term {after.term} begins"
         yield f"{what}, the switch is out of reach", after
-        yield f"{what}, the switch admits nobody", replace(after, admits=None)
-        rebooted = replace(after, admits=None, cells=(Cell(), Cell()))
+        yield f"{what}, the switch admits nobody", after._replace(admits=None)
+        rebooted = after._replace(admits=None, cells=(Cell(), Cell()))
         yield f"{what}, the switch has rebooted", rebooted
 
 
@@ -190,11 +185,11 @@ def _resumes(job: Job, state: State) -> Iterator[tuple[str, State]]:
     for path in Path:
         resume = _agreement(job, state, path)
         what = f"the controller says how term {state.term} begins: {resume}"
-        after = replace(state, resumes=(*state.resumes[:-1], resume))
+        after = state._replace(resumes=(*state.resumes[:-1], resume))
         if path == Path.SWITCH:
-            after = replace(after, admits=state.term)
+            after = after._replace(admits=state.term)
             if job.flaw != Flaw.CELLS_ARE_NOT_CLEARED:
-                after = replace(after, cells=(Cell(), Cell()))
+                after = after._replace(cells=(Cell(), Cell()))
         yield what, after
 
 
@@ -245,7 +240,7 @@ def _contribute(job: Job, state: State, term: int, number: int, chunk: int) -> S
         cell = Cell(sequence, contents, None if missing else _combined(term, contents))
     cells = (cell, state.cells[1]) if sequence % 2 == 0 else (state.cells[0], cell)
     sent = state.sent if missing else state.sent | {(term, chunk, cell.result)}
-    return replace(state, cells=cells, sent=sent)
+    return state._replace(cells=cells, sent=sent)
 
 
 def _content(job: Job, state: State, term: int, number: int, chunk: int) -> Content:
@@ -273,7 +268,7 @@ def _combined(term: int, contents: tuple[tuple[int, Content], ...]) -> Content:
 def _messages(job: Job, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
     """Yield the next messages of the controller that a worker can receive, in order."""
     if worker.term < state.term:
-        after = replace(worker, term=worker.term + 1, running=False, done=0, taken=())
+        after = worker._replace(term=worker.term + 1, running=False, done=0, taken=())
         yield (
             f"worker {number} breaks off for term {after.term}",
             state.with_worker(number, after),
@@ -282,9 +277,9 @@ def _messages(job: Job, state: State, number: int, worker: Worker) -> Iterator[t
     if resume and not worker.running:
         if len(worker.results) < resume.exchange:
             what = f"worker {number} hears that it is left behind"
-            yield what, state.with_worker(number, replace(worker, ended=True))
+            yield what, state.with_worker(number, worker._replace(ended=True))
         else:
-            after = state.with_worker(number, replace(worker, running=True))
+            after = state.with_worker(number, worker._replace(running=True))
             yield f"worker {number} goes on", _go_on(job, after, number)
 
 
@@ -329,7 +324,7 @@ def _take(job: Job, state: State, number: int, content: Content, needed: int) ->
         not (resume.shared and turn == 0) and len({part[0] for part in content.parts}) != needed
     ):
         raise WrongSum(f"worker {number} takes {content} for chunk {place} of exchange {exchange}")
-    after = replace(worker, done=worker.done + 1, taken=(*worker.taken, content))
+    after = worker._replace(done=worker.done + 1, taken=(*worker.taken, content))
     if place + 1 == job.chunks:
         after = _finish(state, number, after, exchange)
     return _go_on(job, state.with_worker(number, after), number)
@@ -344,14 +339,14 @@ def _finish(state: State, number: int, worker: Worker, exchange: int) -> Worker:
                 f"worker {other} {each.results[exchange]}"
             )
     before = worker.results[:exchange]
-    return replace(
-        worker, taken=(), results=(*before, worker.taken, *worker.results[exchange + 1 :])
+    return worker._replace(
+        taken=(), results=(*before, worker.taken, *worker.results[exchange + 1 :])
     )
 
 
 def _ends(job: Job, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
     """Yield a worker's possible ends: it is left behind, or too few workers are left for a quorum."""
-    ended = state.with_worker(number, replace(worker, ended=True))
+    ended = state.with_worker(number, worker._replace(ended=True))
     outstanding = state.started[worker.term][number] > worker.done
     if worker.running and outstanding and state.admits == worker.term:
         sequence = worker.done + 1

@@ -30,7 +30,7 @@ FORMATS = {
     "lanes": " ".join(f"lane_{n:02x}:32" for n in range(64)),
 }
 NONE, CONTRIBUTION, HELLO, CLEAR, AGAIN, QUESTION = range(6)
-RESULT, PENDING, STALE = 8, 9, 10
+QUERY, RESULT, PENDING, STALE = 7, 8, 9, 10
 REPLY, COPY, BARE_COPY = 2, 3, 6
 WORKERS = range(1, 33)
 """The instance numbers of workers' copies."""
@@ -282,11 +282,12 @@ class TofinoSwitch:
         elif lengths == (56, 36):
             forms = {
                 1: (CONTRIBUTION, operation == 1 and not carried),
-                2: (RESULT, operation in {1, 2}),
+                2: (RESULT, operation == 1 and not carried),
                 3: (PENDING, True),
                 4: (HELLO, not operation),
                 5: (CLEAR, not operation),
                 6: (STALE, True),
+                7: (QUERY, operation in {1, 2}),
             }
             form, fits = forms.get(kind, (NONE, False))
             packet["meta.form"] = form if fits else NONE

@@ -13,11 +13,15 @@ its way. So it arrives in the step in which it is sent, and a later one stands f
 Variants show the purpose of a part. One does not compare the sequence numbers of answers, and one
 does not raise a sum again. In one, the switch above does not know who wants lanes: it looks at the
 last contribution only. In one, workers do not ask. In one, a rack's switch takes a result without the
-lanes that its workers want. In one, it only takes a result if it has sent its sum up, as Tofino does.
+lanes that its workers want. In one, it only takes a result if it has sent its sum up.
+
+Two variants are of Tofino's program. A rack's switch asks for lanes in each sum, and on Tofino 1 a result
+begins no chunk.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from slot_model import (
     NOBODY,
@@ -65,8 +69,7 @@ class Shape:
         return next(rack for rack, workers in enumerate(self.racks) if worker in workers)
 
 
-@dataclass(frozen=True)
-class Packet:
+class Packet(NamedTuple):
     """A packet between the switches, or a result for workers: a rack's sum, or the result for a rack.
 
     Without its lanes, `total` is None. `announced` tells whether somebody has contributed lanes. A
@@ -82,8 +85,7 @@ class Packet:
     wants: bool = False
 
 
-@dataclass(frozen=True)
-class TreeState:
+class TreeState(NamedTuple):
     """The whole state of the model.
 
     `progress[worker][slot]` is the number of the slot's results that the worker has accepted.
@@ -100,8 +102,7 @@ class TreeState:
     ended: Workers = NOBODY
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """The reply of a rack's switch: the sum to the parent, or a packet to one worker or to all."""
 
     kind: Kind | None  # None: the sum goes up
@@ -123,6 +124,8 @@ class Child:
     raises_again: bool = True
     takes_early: bool = True
     strict: bool = True
+    begins: bool = True
+    asks_for_lanes: bool = False
 
     def contribute(
         self, cell: Cell, worker: int, sequence: int, chunk: int
@@ -164,13 +167,15 @@ class Child:
             return cell, None
         if kind != Kind.RESULT:
             return cell, Reply(kind, self.workers, members)
+        if newer and not self.begins:
+            return cell, None
         carried = total is not None
         withheld = announced and not carried
         if self.strict and withheld and (cell.wanted or not waits):
             return cell, None
         cell = cell.restarted(sequence, 0) if newer else cell
-        cell = replace(cell, arrived=members, missing=0, announced=announced, carried=carried)
-        cell = cell if total is None else replace(cell, total=total)
+        cell = cell._replace(arrived=members, missing=0, announced=announced, carried=carried)
+        cell = cell if total is None else cell._replace(total=total)
         return cell, self._down(cell, self.workers, cell.wanted if waits else self.workers)
 
     def ask(self, cell: Cell, worker: int, sequence: int) -> Reply | None:
@@ -184,7 +189,7 @@ class Child:
 
     def _up(self, cell: Cell) -> Reply:
         lanes = cell.total if cell.carried else None
-        wants = bool(cell.wanted)
+        wants = bool(cell.wanted) or self.asks_for_lanes
         return Reply(None, NOBODY, cell.arrived, lanes, announced=cell.announced, wants=wants)
 
     def _down(self, cell: Cell, to: Workers, wanting: Workers) -> Reply:
@@ -222,6 +227,8 @@ class Tree:
     takes_early: bool = True
     strict: bool = True
     asks: bool = True
+    begins: bool = True
+    asks_for_lanes: bool = False
     stopped: Workers = NOBODY
 
     def child(self, rack: int) -> Child:
@@ -234,6 +241,8 @@ class Tree:
             self.raises_again,
             self.takes_early,
             self.strict,
+            self.begins,
+            self.asks_for_lanes,
         )
 
     def steps(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
@@ -242,11 +251,11 @@ class Tree:
         for packet in state.raised:
             yield f"{packet} arrives above", self.arrive_above(state, packet)
             if self.loses:
-                yield f"{packet} is lost", replace(state, raised=state.raised - {packet})
+                yield f"{packet} is lost", state._replace(raised=state.raised - {packet})
         for packet in state.answers:
             yield f"{packet} arrives below", self.answer(state, packet)[0]
             if self.loses:
-                yield f"{packet} is lost", replace(state, answers=state.answers - {packet})
+                yield f"{packet} is lost", state._replace(answers=state.answers - {packet})
         yield from self._results(state)
         if self.shape.quorum:
             yield from self._ends(state)
@@ -287,7 +296,7 @@ class Tree:
         if cell.sequence == sequence and not cell.missing:
             packet = Packet(rack, slot, sequence, NOBODY, None, announced=False)
             answers = state.answers | {_to(packet, cell, rack, wants=True)}
-            return replace(state, answers=answers), None
+            return state._replace(answers=answers), None
         return state, None
 
     def _ends(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
@@ -301,12 +310,12 @@ class Tree:
                 if self._left_behind(state, worker, slot, done + 1):
                     yield (
                         f"worker {worker} hears that the others have gone on in slot {slot}",
-                        replace(state, ended=state.ended | {worker}),
+                        state._replace(ended=state.ended | {worker}),
                     )
                 elif left < self.shape.needed:
                     yield (
                         f"worker {worker} hears that too few are left",
-                        replace(state, ended=state.ended | {worker}),
+                        state._replace(ended=state.ended | {worker}),
                     )
 
     def _left_behind(self, state: TreeState, worker: int, slot: int, sequence: int) -> bool:
@@ -360,14 +369,14 @@ class Tree:
         self, state: TreeState, rack: int, slot: int, sequence: int, cell: Cell, reply: Reply | None
     ) -> TreeState:
         cells = _changed(state.below[rack], slot, sequence % 2, cell)
-        state = replace(state, below=(*state.below[:rack], cells, *state.below[rack + 1 :]))
+        state = state._replace(below=(*state.below[:rack], cells, *state.below[rack + 1 :]))
         if reply and reply.kind in {None, Kind.RESULT}:
             packet = Packet(rack, slot, sequence, reply.members, reply.total, reply.announced)
             if reply.kind is None:
-                return replace(state, raised=state.raised | {replace(packet, wants=reply.wants)})
+                return state._replace(raised=state.raised | {packet._replace(wants=reply.wants)})
             sent = {packet} if reply.full else set()
-            sent |= {replace(packet, total=None)} if reply.to - reply.full else set()
-            return replace(state, results=state.results | sent)
+            sent |= {packet._replace(total=None)} if reply.to - reply.full else set()
+            return state._replace(results=state.results | sent)
         return state
 
     def arrive_above(self, state: TreeState, packet: Packet) -> TreeState:
@@ -384,11 +393,11 @@ class Tree:
             cell = cell.restarted(packet.sequence, self.shape.needed)
         elif cell.missing == 0:
             answer = _to(packet, cell, rack, wants=packet.wants)
-            return replace(state, answers=state.answers | {answer})
+            return state._replace(answers=state.answers | {answer})
         elif workers <= cell.arrived:
             return state  # the reply is PENDING
         cell = cell.plus(workers, packet.total, wants=packet.wants)
-        state = replace(state, above=_changed(state.above, slot, copy, cell))
+        state = state._replace(above=_changed(state.above, slot, copy, cell))
         if cell.missing:
             return state
         last = workers if packet.wants else NOBODY
@@ -399,7 +408,7 @@ class Tree:
             _to(packet, cell, each, wants=some or not wanting.isdisjoint(members))
             for each, members in enumerate(self.shape.racks)
         }
-        return replace(state, answers=state.answers | down)
+        return state._replace(answers=state.answers | down)
 
     def _results(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
         """Yield the arrivals of results at workers whose chunks they answer."""
@@ -429,7 +438,7 @@ def taken(state: TreeState, worker: int, slot: int) -> TreeState:
     """Return the state after a worker has accepted one more of a slot's results."""
     mine = state.progress[worker]
     mine = (*mine[:slot], mine[slot] + 1, *mine[slot + 1 :])
-    return replace(state, progress=(*state.progress[:worker], mine, *state.progress[worker + 1 :]))
+    return state._replace(progress=(*state.progress[:worker], mine, *state.progress[worker + 1 :]))
 
 
 def _to(packet: Packet, cell: Cell, rack: int, *, wants: bool) -> Packet:

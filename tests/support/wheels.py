@@ -10,6 +10,7 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from libraries import QUIET
 from page_commands import PageCommand
 from paths import ROOT, SUPPORT
 
@@ -26,8 +27,8 @@ class Built:
     wheel: Path
 
 
-def build(folder: Path) -> Built:
-    """Build the sdist and the wheel in a folder."""
+def build(folder: Path) -> None:
+    """Build the sdist, and from it the wheel, in a folder."""
     # Build from a copy: setuptools writes beside the sources, and reuses an earlier build's files.
     source = folder / "source"
     source.mkdir()
@@ -38,7 +39,7 @@ def build(folder: Path) -> Built:
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     unpacked = folder / sdist.name.removesuffix(".tar.gz")
-    return Built(sdist, _build("wheel", unpacked, folder))
+    _build("wheel", unpacked, folder)
 
 
 def built_in(folder: Path) -> Built:
@@ -58,12 +59,19 @@ def fresh_environment(place: Path, python: str = sys.executable) -> Path:
 
 
 def share(package: Distribution, place: Path) -> None:
-    """Make links to an installed package's files in another environment."""
+    """Make links to an installed package's files in another environment, and its commands."""
     [target] = place.glob("lib/python*/site-packages")
     tops = {Path(file).parts[0] for file in package.files or ()}
     for top in tops - {"..", "__pycache__"}:
         if not (target / top).exists():
             (target / top).symlink_to(str(package.locate_file(top)))
+    for each in package.entry_points.select(group="console_scripts"):
+        command = place / "bin" / each.name
+        command.write_text(
+            f"#!{place}/bin/python\nimport sys\n"
+            f"from {each.module} import {each.attr}\nsys.exit({each.attr}())\n"
+        )
+        command.chmod(0o755)
 
 
 def pip(python: Path, *arguments: str) -> str:
@@ -111,10 +119,11 @@ def run_demo(commands: Path, folder: Path) -> str:
     return succeed([str(commands / "innet"), "demo", "--epochs", "10", "--workers", "2"], folder)
 
 
-def run_example(commands: Path, folder: Path, command: PageCommand) -> str:
-    """Run an example in a rack, with the commands from a folder. Return its output."""
+def run_example(commands: Path, folder: Path, command: PageCommand, steps: int = 20) -> str:
+    """Run an example in a rack, with the programs from a folder. Return its output."""
     rack = [str(commands / "innet"), "rack", "--workers", str(command.workers), "--"]
-    return succeed([*rack, *command.line(commands, ["--steps", "20"])], folder)
+    words = [*rack, *command.line(commands, ["--steps", str(steps)])]
+    return succeed(words, folder, **QUIET)
 
 
 def _plain_environment() -> dict[str, str]:
@@ -126,16 +135,18 @@ def _plain_environment() -> dict[str, str]:
     }
 
 
-def succeed(command: list[str], folder: Path | None = None) -> str:
+def succeed(command: list[str], folder: Path | None = None, **environment: str) -> str:
     """Run a command to its end, and return what it prints."""
-    done = _run(command, folder)
+    done = _run(command, folder, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def _run(command: list[str], folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
+def _run(
+    command: list[str], folder: Path | None = None, **environment: str
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        command, cwd=folder, env=_plain_environment(), capture_output=True, text=True,
+        command, cwd=folder, env=_plain_environment() | environment, capture_output=True, text=True,
         timeout=_WITHIN, check=False,
     )  # fmt: skip
 

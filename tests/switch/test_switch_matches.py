@@ -205,6 +205,40 @@ def test_an_optional_match_is_of_a_value_or_of_everything(switch, controller):
     assert results(switch, *packets, (2, 0, 7, 9)) == [1, 2, 3, 4, 1, 0]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_every_change_of_the_entries_counts_from_the_next_packet_on(seed: int):
+    chance = random.Random(seed)
+    packets = [(1, 0, kind, address) for kind in (0, 7) for address in (0, 9)]
+    with running("match_optional") as port:
+        entries, act = port.engine.entries, action(port.engine, "set_result")
+        placed: dict[int, tuple[int, int, int | None, int | None]] = {}
+        for number in range(1, 40):
+            if placed and chance.random() < 0.4:
+                gone = chance.choice([*placed])
+                entries.remove(RULES, gone)
+                del placed[gone]
+            else:
+                kind, address = chance.choice((None, 0, 7)), chance.choice((None, 0, 9))
+                priority = 2 * number if chance.random() < 0.5 else 2 * (50 - number) + 1
+                place = entries.insert(
+                    RULES, (kind or 0, address or 0, 1),
+                    (0 if kind is None else 0xFFFF, 0 if address is None else 0xFFFFFFFF, 0xF),
+                    priority, act, [number],
+                )  # fmt: skip
+                placed[place] = priority, number, kind, address
+            wanted = [
+                max(
+                    (priority, number)
+                    for priority, number, kind, address in [(0, 0, None, None), *placed.values()]
+                    if kind in (None, packet[2]) and address in (None, packet[3])
+                )[1]
+                for packet in packets
+            ]
+            asked = [probe(*each) for each in packets]
+            assert [answer[8] for answer in port.ask(*asked)] == wanted
+            assert [answer[8] for answer in port.ask(*asked)] == wanted
+
+
 CONST = [
     # Port, length, kind and address; then the number of the first matching entry of match_const.p4.
     ((1, 10, 0, 0), 1), ((1, 20, 0x10, 0x0A000001), 1), ((1, 21, 0x1F, 0x0A000001), 3),

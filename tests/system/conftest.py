@@ -1,22 +1,24 @@
 """The fixtures that tests of the whole share."""
 
-import fcntl
-import os
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
+from installation import Installation, install
+from sharing import common_folder, shared_folder
 from wheels import Built, build, built_in
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     """Build the sdist and the wheel, once for all processes of the tests."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return build(tmp_path_factory.mktemp("built"))
-    shared = tmp_path_factory.getbasetemp().parent / "built"
-    with shared.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not shared.exists():
-            folder = tmp_path_factory.mktemp("built")
-            build(folder)
-            folder.rename(shared)
-    return built_in(shared)
+    with shared_folder(common_folder(tmp_path_factory) / "built", build) as folder:
+        yield built_in(folder)
+
+
+@pytest.fixture(scope="session")
+def installation(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """Install the wheel beside other packages, once for all processes of the tests."""
+    folder = common_folder(tmp_path_factory) / "installation"
+    with shared_folder(folder, partial(install, built)):
+        yield Installation(folder)

@@ -1,14 +1,18 @@
-"""The examples, started by torchrun as a user would: they train over innet as they do over Gloo."""
+"""The examples, started by torchrun as a user would: they train over innet as they do over Gloo.
+
+innet is the wheel, in a fresh environment.
+"""
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forked import ranks
+from installation import Installation
 from paths import ROOT, SUPPORT
-from preforked import forked_programs
 
 from innet.local.processes import spawned
 from innet.local.rack import local_rack
@@ -21,20 +25,19 @@ WORKERS = 2
 STEPS = 5
 PARAMETERS = 64 * 128 + 128 + 128 * 10 + 10  # of the network for the digits
 TOGETHER = ["ddp", "cnn", "zero", "fsdp2", "hsdp", "accumulation", "amp", "transformer"]
+TORCHRUN = ["-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 
 # The switch's sums agree with float32's to a few units in the last place. Only bfloat16 magnifies
 # that, since it rounds at the third digit.
 MOST_APART = dict.fromkeys(TOGETHER, 1e-5) | {"amp": 5e-3}
 
 
-def torchrun(*arguments: str, **environment: str) -> str:
-    """Run a script with torchrun, and return its workers' output."""
-    program = str(forked_programs() / "torchrun")
-    command = [program, "--standalone", "--nproc-per-node", str(WORKERS), *arguments]
+def torchrun(python: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
+    """Run a script with torchrun."""
+    command = [str(python), *TORCHRUN, str(WORKERS), *arguments]
     with spawned(command, {**environment, "OMP_NUM_THREADS": "1"}) as process:
-        said, errors = process.communicate(timeout=WITHIN)
+        _, errors = process.communicate(timeout=WITHIN)
         assert process.returncode == 0, errors
-    return said
 
 
 def said(file: Path) -> list[dict[str, Any]]:
@@ -43,10 +46,13 @@ def said(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def innet(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def innet(
+    installation: Installation, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
     file = tmp_path_factory.mktemp("innet") / "said"
+    arguments = [str(DRIVER), "innet", str(STEPS), str(file), *TOGETHER]
     with local_rack(WORKERS, cables=2) as rack:  # the mesh of HSDP has a group of its own
-        torchrun(str(DRIVER), "innet", str(STEPS), str(file), *TOGETHER, **rack.environment)
+        torchrun(installation.python, arguments, rack.environment)
         assert rack.describe_job().counters.completed > 1000
     return said(file)
 
@@ -59,6 +65,11 @@ def gloo(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         for each in running:
             each.finish()
     return said(file)
+
+
+def test_the_examples_train_with_the_wheel(innet, installation: Installation):
+    for each in innet:
+        assert Path(each["innet"]).is_relative_to(installation.folder)
 
 
 @pytest.mark.parametrize("name", TOGETHER)

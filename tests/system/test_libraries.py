@@ -1,4 +1,7 @@
-"""The commands of the pages about libraries: the examples train as one process alone does."""
+"""The commands of the pages about libraries: the examples train as one process alone does.
+
+innet is the wheel, in a fresh environment beside the libraries. Only with Ray it is the checkout.
+"""
 
 import ast
 import re
@@ -10,11 +13,12 @@ from pathlib import Path
 import libraries
 import pytest
 import torch
-from libraries import needs, quiet
+from installation import Installation
 from page_commands import PAGES, PageCommand, page_commands
 from paths import ROOT
 from preforked import forked_programs
 from torch.nn.functional import cross_entropy
+from wheels import run_example
 
 WITHIN = 800.0
 STEPS = 4
@@ -28,23 +32,31 @@ NEEDED = {
     "with_ray": ["ray", "pandas", "pyarrow"],
     "with_trainer": ["accelerate", "transformers"],
 }
-OF_RAY = {"with_ray"}
-"""Ray starts its own processes, and looks at their numbers."""
-
 OTHER_MODELS = {"with_trainer"}
 SHARDED = {"fsdp2", "hsdp"}
 
 
-def output(command: PageCommand) -> str:
+def output(installation: Installation, command: PageCommand, folder: Path) -> str:
     """Run a page's command with few steps, as a user does, and return its output."""
-    needs(*NEEDED.get(command.example, []))
-    own = command.example in OF_RAY
-    commands = libraries.COMMANDS if own else forked_programs(libraries.COMMANDS)
+    if command.example == "with_ray":
+        return output_of_ray(command)
+    installation.needs(*NEEDED.get(command.example, []))
+    return run_example(installation.commands, folder, command, STEPS)
+
+
+def output_of_ray(command: PageCommand) -> str:
+    """Run the example of Ray, with innet from the checkout."""
+    libraries.needs(*NEEDED[command.example])
     rack = [str(forked_programs() / "innet"), "rack", "--workers", str(command.workers), "--"]
-    words = [*rack, *command.line(commands, ["--steps", str(STEPS)])]
+    words = [*rack, *command.line(libraries.COMMANDS, ["--steps", str(STEPS)])]
     for _ in range(STARTS_OF_RAY):
         done = subprocess.run(
-            words, env=quiet(), capture_output=True, text=True, timeout=WITHIN, check=False
+            words,
+            env=libraries.quiet(),
+            capture_output=True,
+            text=True,
+            timeout=WITHIN,
+            check=False,
         )
         if "The current node timed out during startup" not in done.stderr:
             break
@@ -125,8 +137,10 @@ def uses(code: str) -> set[str]:
 @pytest.mark.parametrize(
     "command", [each for each in COMMANDS if each.example not in OTHER_MODELS], ids=str
 )
-def test_the_losses_are_those_of_one_process(command: PageCommand):
-    said = output(command)
+def test_the_losses_are_those_of_one_process(
+    installation: Installation, tmp_path: Path, command: PageCommand
+):
+    said = output(installation, command, tmp_path)
     sharded = command.example in SHARDED
     assert losses(said) == pytest.approx(alone(sharded), abs=2e-6)
     # The losses, and the gradients, unless these are reduce-scattered.
@@ -136,8 +150,10 @@ def test_the_losses_are_those_of_one_process(command: PageCommand):
 @pytest.mark.parametrize(
     "command", [each for each in COMMANDS if each.example == "with_trainer"], ids=str
 )
-def test_hugging_faces_trainer_keeps_the_parameters_alike(command: PageCommand):
-    said = output(command)
+def test_hugging_faces_trainer_keeps_the_parameters_alike(
+    installation: Installation, tmp_path: Path, command: PageCommand
+):
+    said = output(installation, command, tmp_path)
     first, *_, last = losses(said)
     assert last < first
     assert through_the_switch(said) >= STEPS

@@ -65,6 +65,7 @@ def test_the_commands_are_installed(installed: Path, tmp_path: Path):
             "from innet.host import link; link.open_link('host', link.Address('', '127.0.0.1', 9), 64)",
         ),
         ("wire/batch.c", "from innet.wire import batch; batch.compiled()"),
+        ("servers/pbox/runtime", "from innet.servers.pbox import native; native.library()"),
         ("switch/runtime", "from innet.switch import build; build.compile_program(b'', str)"),
         ("p4/compiled/innet-64.json", "from innet.p4.artifacts import artifact; artifact(64)"),
     ],

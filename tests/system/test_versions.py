@@ -44,23 +44,38 @@ def installed(python: Path, built: Built) -> Path:
     return python
 
 
-@pytest.mark.parametrize("protobuf", _PROTOBUFS)
-def test_a_rack_sums_with_any_protobuf(installed: Path, protobuf: str, tmp_path: Path):
-    python = installed
+def change_protobuf(python: Path, protobuf: str) -> None:
+    """Install a version of protobuf. Skip the test if this Python does not load it."""
     install_or_skip(python, f"protobuf=={protobuf}.*")
     skip_without(python, "google.protobuf.descriptor")
     assert pip(python, "check") == "No broken requirements found.\n"
-    said = sum_in_a_rack(python.parent, tmp_path)
+
+
+@pytest.mark.parametrize("protobuf", _PROTOBUFS)
+def test_a_rack_sums_with_any_protobuf(installed: Path, protobuf: str, tmp_path: Path):
+    change_protobuf(installed, protobuf)
+    said = sum_in_a_rack(installed.parent, tmp_path)
     assert said.lines[0] == said.lines[1]
     version, _, *extremes = said.lines[0].split()
     assert f"{version}.".startswith(f"{protobuf}.")
     assert extremes == ["2.0", "2.0"]
 
 
-@pytest.mark.parametrize("torch", _TORCHES)
-def test_the_demo_trains_with_any_pytorch(python: Path, built: Built, torch: str, tmp_path: Path):
-    install_or_skip(python, f"torch=={torch}.*")
-    pip(python, "install", "--no-compile", f"{built.wheel}[demo]")
-    assert pip(python, "check") == "No broken requirements found.\n"
-    assert "All 2 workers hold the same parameters" in run_demo(python.parent, tmp_path)
-    assert "loss" in run_example(python.parent, tmp_path, torchrun("ddp"))
+@pytest.fixture(scope="module", params=_TORCHES)
+def with_torch(request: pytest.FixtureRequest, installed: Path, built: Built) -> Path:
+    """Install a version of PyTorch, and what the demo needs. Return the environment's Python."""
+    install_or_skip(installed, f"torch=={request.param}.*")
+    pip(installed, "install", "--no-compile", f"{built.wheel}[demo]")
+    return installed
+
+
+@pytest.mark.parametrize("protobuf", _PROTOBUFS)
+def test_the_demo_trains_with_any_pytorch_and_any_protobuf(
+    with_torch: Path, protobuf: str, tmp_path: Path
+):
+    change_protobuf(with_torch, protobuf)
+    assert "All 2 workers hold the same parameters" in run_demo(with_torch.parent, tmp_path)
+
+
+def test_an_example_trains_with_any_pytorch(with_torch: Path, tmp_path: Path):
+    assert "loss" in run_example(with_torch.parent, tmp_path, torchrun("ddp"))

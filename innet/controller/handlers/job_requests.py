@@ -21,7 +21,7 @@ from innet.controller.state.inventory import (
     contributors,
     drained,
     uplinks,
-    without_tree_quorums,
+    without_middle_quorums,
 )
 from innet.controller.state.registry import Registry
 from innet.controller.switches.supervisor import Supervisor
@@ -60,8 +60,8 @@ class JobRequests:
             fabric = Fabric.below(
                 request.switch, uplinks(registry.switches), contributors(registry.switches)
             ).with_drained(drained(registry.switches))
-            chips = without_tree_quorums(registry.switches, fabric.uplinks)
-            validation.check_tree(request, len(fabric.uplinks), fabric.contributors, chips)
+            middle = without_middle_quorums(registry.switches, fabric.uplinks)
+            validation.check_tree(request, len(fabric.uplinks), fabric.contributors, middle)
             token = "" if request.token_digests else new_token()
             slots = self._slots(request)
             self._check_most_jobs()

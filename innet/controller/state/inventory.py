@@ -74,9 +74,16 @@ def contributors(switches: Switches) -> dict[str, int]:
     return {name: find(each.record.target).contributors for name, each in switches.items()}
 
 
-def without_tree_quorums(switches: Switches, names: Iterable[str]) -> list[str]:
-    """Return those of some switches whose trees can only sum the contributions of all workers."""
-    return [name for name in names if not find(switches[name].record.target).tree_quorums]
+def without_middle_quorums(
+    switches: Switches, uplinks: Mapping[str, tuple[Uplink, ...]]
+) -> list[str]:
+    """Return the switches between others of a fabric that keep it from summing a quorum."""
+    parents = {link.parent for links in uplinks.values() for link in links}
+    return [
+        name
+        for name, links in uplinks.items()
+        if links and name in parents and not find(switches[name].record.target).results_begin_chunks
+    ]
 
 
 def drained(switches: Switches) -> frozenset[str]:

@@ -157,11 +157,11 @@ def _check_lending(request: pb.CreateJobRequest) -> None:
 
 
 def check_tree(
-    request: pb.CreateJobRequest, switches: int, most: int, chips: Sequence[str]
+    request: pb.CreateJobRequest, switches: int, most: int, middle: Sequence[str]
 ) -> None:
     """Check a job against the number of its switches, and the `most` contributors of each.
 
-    In trees with any of the `chips`, a result takes the contributions of all workers.
+    With any of the switches `middle` in its tree, a result takes the contributions of all workers.
     """
     if switches == 1 and request.workers > most:
         raise NoCapacity(
@@ -169,11 +169,12 @@ def check_tree(
             "contributions at most, because its bitmaps have as many bits; create the job on "
             "a switch that has others below it, and attach the workers there"
         )
-    if switches > 1 and chips and least_workers(request) < request.workers:
+    if middle and least_workers(request) < request.workers:
         raise UsageError(
-            f"the job would sum in a tree with the Tofino {chips[0]!r}, whose program needs the "
-            f"contributions of all workers there: leave out --quorum and --min-workers, or create the "
-            "job on one of the lowest switches"
+            f"the job would sum without some workers in a tree with the Tofino 1 {middle[0]!r} between "
+            "other switches, which might leave those below it behind: leave out --quorum and "
+            f"--min-workers, create the job on a switch without {middle[0]!r} below it, or put a "
+            "Tofino 2 in its place"
         )
 
 

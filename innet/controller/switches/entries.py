@@ -12,13 +12,11 @@ from innet.controller.switches.names import Names, group
 from innet.controller.switches.reconcile import Held, Key, key
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.wire.frames import Address
-from innet.wire.layout import MOST_CONTRIBUTORS
 
 _FLOOD_GROUP = 1
 _FIRST_JOB_GROUP = 2
 _SLOT_BITS = 16
 _JOBS = 256  # of innet/p4/shared/constants.p4
-_EVERYBODY = (1 << MOST_CONTRIBUTORS) - 1
 _Host = tuple[str, int]  # MAC address and port
 
 OUTCOMES = {
@@ -62,9 +60,10 @@ def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
     workers below it want.
     """
     copies = {each.instance: each for share in job.shares for each in share.contributors}
-    partial = any(share.is_partial for share in job.shares)
     if not copies:
         return []
+    partial = any(share.is_partial for share in job.shares)
+    everybody = names.all_bits("address_to", "bits")
     replicas = [(each.where.port, instance) for instance, each in copies.items()]
     return [
         group(_FIRST_JOB_GROUP + job.slot_range.index, replicas),
@@ -76,7 +75,7 @@ def outward_entities(names: Names, job: Assignment) -> list[p4rt.Entity]:
                     "mac": _number(each.where.address.mac_bytes),
                     "address": _number(each.where.address.ip_bytes),
                     "udp_port": each.where.address.udp_port,
-                    "bits": _EVERYBODY if partial and each.is_switch else each.bits,
+                    "bits": everybody if partial and each.is_switch else each.bits,
                 },
             )
             for instance, each in copies.items()

@@ -68,6 +68,11 @@ class Names:
                 entry.action.action.params.add(param_id=param.id, value=value)
         return entity
 
+    def all_bits(self, action: str, param: str) -> int:
+        """Return the number in which every bit of an action's parameter is set."""
+        [bits] = [each.bitwidth for each in self._actions[action].params if each.name == param]
+        return (1 << int(bits)) - 1
+
     def counter(self, name: str, index: int, packets: int | None = None) -> p4rt.Entity:
         """Return a cell of an indirect counter."""
         entity = p4rt.Entity()

@@ -7,7 +7,7 @@
 
 import numpy as np
 
-from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
+from innet.host.integers import Counts, Flags, Integers, Wide
 from innet.host.quantizers import fixed_point
 from innet.host.quantizers.interface import Floats, Rounding
 from innet.host.quantizers.packing import Packing
@@ -75,10 +75,13 @@ class BlockScale:
             rows, own, agreed, self._workers, mean=mean, in_place=in_place, wanted=wanted
         )
 
-    def results(self, scaling: Scaling, done: Reduction, agreed: Integers) -> Floats:
-        """Return the floats of :meth:`dequantize`, from an exchange that made them row by row."""
-        values, rows = scaling.results(done), done.rows
-        values[~fixed_point.is_finite(agreed[rows], done.flags[rows])] = np.nan
+    def results(self, scaling: Scaling, agreed: Integers, flags: Flags) -> Floats:
+        """Return the floats of :meth:`dequantize`, from an exchange that made them row by row.
+
+        `agreed` and `flags` are those of the wanted rows.
+        """
+        values = scaling.results
+        values[~fixed_point.is_finite(agreed, flags)] = np.nan
         return values
 
     def dequantize(

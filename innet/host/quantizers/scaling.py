@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from innet.host import memory
 from innet.host.fastpath import at
-from innet.host.integers import Counts, Integers, Reduction
+from innet.host.integers import Counts, Integers
 from innet.host.structs import NativeScaling
 
 Floats = npt.NDArray[np.float32]
@@ -23,13 +23,13 @@ Floats = npt.NDArray[np.float32]
 class Scaling:
     """The floats of an exchange, (rows, lanes) float32: its contribution and its result.
 
-    `shape` is that of the floats. A row is multiplied by its `up`, (rows,) float32, and rounded to
+    `shape` is that of the floats. There are results for the rows that are `wanted`, by default all, which
+    they have to be with `in_place`. A row is multiplied by its `up`, (rows,) float32, and rounded to
     the nearest. Rows that are not `fit`, (rows,) bool, become zeros. A sum is divided by its count
     if a `mean` is wanted, and then multiplied by its `down`.
 
-    With `in_place` the results overwrite the values. The integers of a row are then kept from its
-    result on, since the exchange may have to begin again. Otherwise there are results for the rows
-    that are `wanted`, by default all.
+    With `in_place` the results overwrite the values. A row's integers are then kept when they are sent,
+    since the exchange may have to begin again.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Scaling:
         self._library = library
         self.shape = rows, lanes = values.shape
         self._values, self._up, self._fit = np.ascontiguousarray(values), up, fit
-        self._wanted = range(rows) if in_place or wanted is None else wanted
+        self.wanted = range(rows) if wanted is None else wanted
         self._results = (
-            self._values if in_place else memory.empty((len(self._wanted), lanes), np.float32)
+            self._values if in_place else memory.empty((len(self.wanted), lanes), np.float32)
         )
         self._kept = memory.empty(values.shape, np.int32) if in_place else None
         self._is_kept = np.zeros(rows, np.bool_)
@@ -59,7 +59,7 @@ class Scaling:
             lanes, at(self._values, np.float32), at(up, np.float32, rows),
             None if self._kept is None else at(self._kept, np.int32),
             at(self._is_kept, np.bool_), at(fit, np.bool_, rows),
-            at(down, np.float32, rows), mean, self._wanted.start,
+            at(down, np.float32, rows), mean, self.wanted.start, len(self.wanted),
             at(self._results, np.float32), at(self._done, np.uint8),
         )  # fmt: skip
 
@@ -87,21 +87,40 @@ class Scaling:
         return quantize(self._library, self._values, self._up, self._fit)
 
     def forget(self) -> None:
-        """Discard all floats, because the exchange was broken off."""
+        """Discard all results, because the exchange was broken off."""
         self._done[:] = 0
 
-    def results(self, done: Reduction) -> Floats:
-        """Return the sums or means of the wanted rows, (rows, lanes), of an exchange's result."""
-        wanted = slice(self._wanted.start, self._wanted.stop)
-        missing = np.flatnonzero(self._done[wanted] == 0)
-        if missing.size:
-            every = missing.size == len(self._wanted)
-            rest = slice(None) if every else missing  # a slice copies nothing
-            counts = done.counts[wanted][rest, None] if self._mean else None
-            self._results[rest] = dequantize(
-                self._library, done.lanes[rest], self._down[wanted][rest], counts
-            )
+    def take(self, rows: npt.NDArray[np.int64], sums: Integers, counts: Counts) -> None:
+        """Make the results of those wanted rows that have none yet, of their sums, (len(rows), lanes).
+
+        `counts`, (len(rows),), are the numbers of contributions.
+        """
+        missing = (self._done[rows] == 0) & (self.wanted.start <= rows) & (rows < self.wanted.stop)
+        if not missing.any():
+            return
+        if not missing.all():
+            rows, sums, counts = rows[missing], sums[missing], counts[missing]
+        if self._kept is not None:  # the exchange may still have to begin again
+            lost = rows[~self._is_kept[rows]]
+            self._kept[lost], self._is_kept[lost] = self[lost], True
+        divisors = counts[:, None] if self._mean else None
+        made = dequantize(self._library, sums, self._down[rows], divisors)
+        self._results[rows - self.wanted.start] = made
+        self._done[rows] = 1
+
+    @property
+    def results(self) -> Floats:
+        """The sums or means of the wanted rows, (rows, lanes), once all have been made."""
+        if not self._done[self.wanted.start : self.wanted.stop].all():
+            raise AssertionError
         return self._results
+
+
+Target = Integers | Scaling | None
+"""The place of a result's lanes: an array, new memory, or the scaling that turns them into floats.
+
+In the last case, the result only has lanes if they have come on another way than through C.
+"""
 
 
 def integers_of(chunks: Integers | Scaling) -> Integers:

@@ -10,7 +10,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta,
     #include "../shared/fragments/workers.p4"
 
     apply {
-        if (meta.form == FORM_CONTRIBUTION) {
+        if (meta.form == FORM_CONTRIBUTION || meta.form == FORM_QUERY) {
             workers.apply();
         } else {
             refuse();
@@ -26,6 +26,11 @@ control Tree(in headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metad
         if (meta.admitted == 1 || (meta.above == 1 && !meta.corrupted && IS_ANSWER(meta.form))) {
             trees.apply();
         }
+#if __TARGET_TOFINO__ == 2
+        if (meta.above == 1 && meta.below == 1 && meta.astray == 0) {
+            meta.admitted = 1;
+        }
+#endif
     }
 }
 

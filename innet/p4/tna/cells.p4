@@ -36,8 +36,8 @@ control Sequence(in headers_t hdr, inout metadata_t meta) {
     action clear() { clear_program.execute(meta.cell); }
 
     // Sequence numbers start at 1: whatever comes after a clear is newer. Clears are heard that the
-    // switch acknowledges: the controller's, from the CPU port. A parent's answer begins nothing: only
-    // to what is waited for it is of use.
+    // switch acknowledges: the controller's, from the CPU port. Only Tofino 2 knows here whether a
+    // parent's answer is admitted.
     table compared {
         key = {
             meta.form: ternary;
@@ -50,7 +50,9 @@ control Sequence(in headers_t hdr, inout metadata_t meta) {
         const entries = {
             (FORM_CLEAR,        _, _, true): clear();
             (FORM_CONTRIBUTION, 1, _, _):    compare();
+            (FORM_QUERY,        1, _, _):    look();
             (FORM_AGAIN,        _, _, _):    look();
+            (FORM_RESULT,       1, 1, _):    compare();
             (FORM_RESULT,       _, 1, _):    look();
             (FORM_PENDING,      _, 1, _):    look();
             (FORM_STALE,        _, 1, _):    look();
@@ -198,9 +200,11 @@ control Wants(inout headers_t hdr, in metadata_t meta) {
             (FORM_CONTRIBUTION, AGE_NEWER,   _, _, _, _): restart();                     \
             FOR_EACH_BIT(BIT_ROW, look())                                                \
             (FORM_CONTRIBUTION, AGE_CURRENT, _, _, _, _): count();                       \
+            BEGINNING_RESULTS_RESTART                                                    \
             (FORM_RESULT,       AGE_CURRENT, _, _, 1, 0): finish();                      \
             (FORM_PENDING,      AGE_CURRENT, _, _, 1, 0): look();                        \
             (FORM_STALE,        AGE_CURRENT, _, _, 1, 0): look();                        \
+            (FORM_QUERY,        AGE_CURRENT, _, _, _, _): look();                        \
         }                                                                                \
         size = 64;
 
@@ -224,13 +228,12 @@ control Countdown(inout metadata_t meta) {
             before = held;
         }
     };
-    // The parent's answer is the last contribution, and counts only as that.
+    // The parent's result is the last contribution. It comes without this switch's own sum, if others
+    // made a quorum.
     RegisterAction<bit<16>, bit<16>, bit<16>>(missing) finish_program = {
         void apply(inout bit<16> held, out bit<16> before) {
             before = held;
-            if (held == 1) {
-                held = 0;
-            }
+            held = 0;
         }
     };
 
@@ -283,7 +286,7 @@ control Members(inout metadata_t meta) {
     };
     RegisterAction<members_t, bit<16>, bit<32>>(members) finish_program = {
         void apply(inout members_t held) {
-            if (held.missing == 1) {
+            if (held.missing != 0) {
                 held.workers = meta.worker;
                 held.missing = 0;
             }
@@ -337,7 +340,7 @@ control Counts(in headers_t hdr, inout metadata_t meta) {
     };
     RegisterAction<counts_t, bit<16>, bit<16>>(counts) finish_program = {
         void apply(inout counts_t held) {
-            if (held.missing == 1) {
+            if (held.missing != 0) {
                 held.workers = hdr.innet.count;
                 held.missing = 0;
             }
@@ -386,7 +389,7 @@ control Flags(in headers_t hdr, inout metadata_t meta) {
     };
     RegisterAction<flags_t, bit<16>, bit<16>>(flags) finish_program = {
         void apply(inout flags_t held) {
-            if (held.missing == 1) {
+            if (held.missing != 0) {
                 held.flags = hdr.innet.flags;
                 held.missing = 0;
             }

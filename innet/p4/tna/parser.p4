@@ -212,7 +212,9 @@ parser IngressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
         }
     }
 
+    // A result that begins a chunk also finishes it: as if its quorum was 1.
     state full_result {
+        meta.quorum = 1;
         transition select(IS_CARRIED(hdr.innet.flags)) {
             1: result;
             default: accept;
@@ -223,8 +225,9 @@ parser IngressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
         packet.extract(hdr.innet);
         transition select(hdr.innet.version, hdr.innet.kind, hdr.innet.operation) {
             (INNET_VERSION, KIND_CONTRIBUTION, OPERATION_SUM): short_contribution;
-            (INNET_VERSION, KIND_RESULT, OPERATION_SUM): bare_result;
-            (INNET_VERSION, KIND_RESULT, OPERATION_MAX): bare_result;
+            (INNET_VERSION, KIND_RESULT, OPERATION_SUM): short_result;
+            (INNET_VERSION, KIND_QUERY, OPERATION_SUM): query;
+            (INNET_VERSION, KIND_QUERY, OPERATION_MAX): query;
             (INNET_VERSION, KIND_PENDING, _): pending;
             (INNET_VERSION, KIND_STALE, _): stale;
             (INNET_VERSION, KIND_HELLO, 0): hello;
@@ -236,6 +239,14 @@ parser IngressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
     state short_contribution {
         transition select(IS_CARRIED(hdr.innet.flags)) {
             0: bare_contribution;
+            default: accept;
+        }
+    }
+
+    state short_result {
+        meta.quorum = 1;
+        transition select(IS_CARRIED(hdr.innet.flags)) {
+            0: bare_result;
             default: accept;
         }
     }

@@ -85,6 +85,13 @@ control Reply(inout headers_t hdr, in metadata_t meta,
         bare_to_all();
     }
 
+    action pass_on() {
+        rise();
+        shorten();
+        hdr.bridge.purpose = PURPOSE_REPLY;
+        SEND(meta.uplink);
+    }
+
     action drop() {
         deparser.drop_ctl = 1;
     }
@@ -109,7 +116,7 @@ control Reply(inout headers_t hdr, in metadata_t meta,
         }
         actions = {
             complete; complete_bare; answer; answer_bare; remind; reject; go_up; go_up_bare; go_down;
-            go_down_bare; drop; deliver_to_one; deliver_to_all; NoAction;
+            go_down_bare; pass_on; drop; deliver_to_one; deliver_to_all; NoAction;
         }
         const default_action = NoAction;
         const entries = {
@@ -126,7 +133,8 @@ control Reply(inout headers_t hdr, in metadata_t meta,
             (OUTCOME_COMPLETED, 1, PURPOSE_FORWARD,   _):    go_down_bare();
             (OUTCOME_PENDING,   1, PURPOSE_FORWARD,   _):    go_down_bare();
             (OUTCOME_STALE,     1, PURPOSE_FORWARD,   _):    go_down_bare();
-            (OUTCOME_IGNORED,   1, PURPOSE_FORWARD,   _):    drop();
+            (OUTCOME_ASKED,     0, PURPOSE_FORWARD,   _):    pass_on();
+            (OUTCOME_IGNORED,   _, PURPOSE_FORWARD,   _):    drop();
             (OUTCOME_DELIVERED, 0, PURPOSE_AGAIN,     _):    deliver_to_one();
             (OUTCOME_DELIVERED, 0, PURPOSE_AGAIN_ALL, _):    deliver_to_all();
             (OUTCOME_OVERTAKEN, 0, PURPOSE_AGAIN,     _):    drop();

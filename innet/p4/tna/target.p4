@@ -64,11 +64,24 @@ typedef bit<32> bitmap_t;
             (FORM_AGAIN,        AGE_CURRENT, _, _, _, _,     _, _): deliver();           \
             (FORM_AGAIN,        _,           _, _, _, _,     _, _): abandon();
 
-// A quorum in a tree would take another stage.
-#define DECISIONS 32
-#define QUORUM_ACTIONS
-#define QUORUM_ENTRIES
-#define QUORUM_ACTIONS_BELOW
-#define QUORUM_ENTRIES_BELOW
+// The register `flags` tells of a result's lanes. So a switch below asks for them, even if nobody below
+// it does, and takes no result that lacks them.
+#define ASK_FOR_LANES hdr.innet.flags = hdr.innet.flags | FLAG_WANTED;
+#define LACKING_RESULTS
+
+// On Tofino 1, `trees` and `sequence` share a stage. So it is not known yet whether a result may begin a
+// chunk, and none does. Its copies keep the lanes in any case.
+#if __TARGET_TOFINO__ == 1
+#define FOR_EVERYBODY
+#define BEGINNING_RESULTS
+#define BEGINNING_RESULTS_RESTART
+#else
+#define FOR_EVERYBODY hdr.bridge.wanted = 0xffffffff;
+#define BEGINNING_RESULTS                                                                \
+            (FORM_RESULT,       AGE_NEWER,   _, _, _, true,  _, _): complete_early(FOLD_START); \
+            (FORM_RESULT,       AGE_NEWER,   _, _, _, _,     _, _): complete_early(FOLD_NONE);
+#define BEGINNING_RESULTS_RESTART                                                        \
+            (FORM_RESULT,       AGE_NEWER,   _, _, 1, 0): restart();
+#endif
 
 #endif

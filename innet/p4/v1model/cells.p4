@@ -149,11 +149,7 @@ control Countdown(inout metadata_t meta) {
             meta.part = PART_FIRST;
         } else if (meta.form == FORM_RESULT) {
             finish();
-            bool early = meta.age == AGE_NEWER || meta.missing > 1;
-            if (early) {
-                meta.wanted = EVERYBODY;  // some have not said yet what they want
-            }
-            if (early || meta.missing == 1) {
+            if (meta.age == AGE_NEWER || meta.missing != 0) {
                 meta.part = PART_FIRST;
             }
         } else if (meta.form == FORM_WITHHELD && meta.age == AGE_CURRENT) {

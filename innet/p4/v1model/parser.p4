@@ -117,11 +117,6 @@ parser IngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition accept;
     }
 
-    state query {
-        meta.form = FORM_QUERY;
-        transition accept;
-    }
-
     #include "../shared/fragments/states.p4"
 }
 

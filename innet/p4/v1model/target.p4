@@ -31,29 +31,14 @@ const bitmap_t EVERYBODY = 0xffffffffffffffff;
 #define SECOND_PASS_ACTIONS
 #define SECOND_PASS_ENTRIES
 
-// Results of a quorum in a tree: a query finds those that were lost, and a switch takes one that comes
-// before its own sum is complete.
-#define DECISIONS 64
-#define QUORUM_ACTIONS ignore;
-#define QUORUM_ENTRIES                                                                   \
-            (FORM_QUERY,        AGE_CURRENT, _, 0, _, _,     1, 1): answer();            \
-            (FORM_QUERY,        AGE_CURRENT, _, 0, _, _,     _, _): answer_bare();       \
-            (FORM_QUERY,        AGE_STALE,   _, _, _, _,     _, _): reject();            \
-            (FORM_QUERY,        _,           _, _, _, _,     _, _): ignore();
-
-#define QUORUM_ACTIONS_BELOW ask;
-#define QUORUM_ENTRIES_BELOW                                                             \
-            (FORM_QUERY,        AGE_CURRENT, _, 0, _, _,     1, 1): answer();            \
-            (FORM_QUERY,        AGE_CURRENT, _, 0, _, _,     _, _): answer_bare();       \
-            (FORM_QUERY,        AGE_STALE,   _, _, _, _,     _, _): reject();            \
-            (FORM_QUERY,        _,           _, _, _, _,     _, _): ask();               \
-            (FORM_RESULT,       AGE_STALE,   _, _, _, _,     _, _): ignore();            \
-            (FORM_RESULT,       AGE_CURRENT, _, 0, _, _,     _, _): ignore();            \
-            (FORM_RESULT,       _,           _, _, _, true,  _, _): complete(FOLD_START);\
-            (FORM_RESULT,       _,           _, _, _, _,     _, _): complete(FOLD_NONE); \
-            (FORM_WITHHELD,     AGE_CURRENT, _, 1, _, _,     _, _): complete(FOLD_NONE); \
-            (FORM_STALE,        AGE_STALE,   _, _, _, _,     _, _): ignore();            \
-            (FORM_STALE,        AGE_CURRENT, _, 0, _, _,     _, _): ignore();            \
-            (FORM_STALE,        _,           _, _, _, _,     _, _): reject();
+// Results that come before this switch's sum is complete: those below get all lanes. A result may begin
+// a chunk, and may lack lanes that nobody below has asked for.
+#define FOR_EVERYBODY meta.wanted = EVERYBODY;
+#define ASK_FOR_LANES
+#define BEGINNING_RESULTS                                                                \
+            (FORM_RESULT,       AGE_NEWER,   _, _, _, true,  _, _): complete_early(FOLD_START); \
+            (FORM_RESULT,       AGE_NEWER,   _, _, _, _,     _, _): complete_early(FOLD_NONE);
+#define LACKING_RESULTS                                                                  \
+            (FORM_WITHHELD,     AGE_CURRENT, _, 1, _, _,     _, _): complete(FOLD_NONE);
 
 #endif

@@ -53,6 +53,15 @@ struct group {
     struct entry **bucket;
 };
 
+/* The entry that a lookup of a key has found, or NULL. */
+struct answer {
+    uint64_t key;
+    struct entry *entry;
+    bool is_known;
+};
+
+enum { ANSWERS = 16 }; /* a power of two */
+
 struct table {
     uint32_t key_bytes;
     struct group *groups;
@@ -62,6 +71,7 @@ struct table {
     uint64_t *free_ids[RT_ID_LEVELS]; /* a bit per id, then per nonzero word of the level below */
     struct entry miss;
     uint64_t hits, misses;
+    struct answer answers[ANSWERS]; /* of the latest lookups, since the entries changed */
 };
 
 struct sw;

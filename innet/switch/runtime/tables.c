@@ -124,10 +124,9 @@ static bool in_bounds(const struct entry *entry, const uint8_t *key, const struc
 }
 
 /* Returns the matching entry of the highest priority, or NULL. Among equals the lowest id wins. */
-RT_INLINE struct entry *look_up(struct sw *sw, uint32_t table_id, const uint8_t *key,
-                                uint32_t bytes, const struct span *spans, uint32_t span_count)
+RT_INLINE struct entry *find_best(const struct table *table, const uint8_t *key, uint32_t bytes,
+                                  const struct span *spans, uint32_t span_count)
 {
-    struct table *table = &sw->tables[table_id];
     struct entry *best = NULL;
     for (uint32_t i = 0; i < table->group_count; i++) {
         struct group *group = &table->groups[i];
@@ -141,11 +140,39 @@ RT_INLINE struct entry *look_up(struct sw *sw, uint32_t table_id, const uint8_t 
                     || (e->priority == best->priority && e->id < best->id)))
                 best = e;
     }
-    if (best) {
-        best->last_hit = sw->now;
+    return best;
+}
+
+static inline struct entry *noted(struct sw *sw, struct table *table, struct entry *found)
+{
+    if (found) {
+        found->last_hit = sw->now;
         table->hits++;
     }
-    return best;
+    return found;
+}
+
+RT_INLINE struct entry *look_up(struct sw *sw, uint32_t table_id, const uint8_t *key,
+                                uint32_t bytes, const struct span *spans, uint32_t span_count)
+{
+    struct table *table = &sw->tables[table_id];
+    return noted(sw, table, find_best(table, key, bytes, spans, span_count));
+}
+
+/* A table of many masks takes a lookup for each. Its packets often have few keys. */
+static struct entry *recall(struct table *table, const uint8_t *key)
+{
+    uint64_t word;
+    memcpy(&word, key, sizeof word);
+    struct answer *answer = &table->answers[word * 0x9e3779b97f4a7c15u >> 32 & (ANSWERS - 1)];
+    if (!answer->is_known || answer->key != word)
+        *answer = (struct answer){word, find_best(table, key, sizeof word, NULL, 0), true};
+    return answer->entry;
+}
+
+static void forget_answers(struct table *table)
+{
+    memset(table->answers, 0, sizeof table->answers);
 }
 
 struct entry *rt_lookup(struct sw *sw, uint32_t table, const uint8_t *key)
@@ -155,9 +182,12 @@ struct entry *rt_lookup(struct sw *sw, uint32_t table, const uint8_t *key)
 }
 
 /* Lookups for keys of one and of two words without ranges, which are the most common ones. */
-struct entry *rt_lookup_8(struct sw *sw, uint32_t table, const uint8_t *key)
+struct entry *rt_lookup_8(struct sw *sw, uint32_t table_id, const uint8_t *key)
 {
-    return look_up(sw, table, key, 8, NULL, 0);
+    struct table *table = &sw->tables[table_id];
+    if (table->group_count > 1)
+        return noted(sw, table, recall(table, key));
+    return look_up(sw, table_id, key, 8, NULL, 0);
 }
 
 struct entry *rt_lookup_16(struct sw *sw, uint32_t table, const uint8_t *key)
@@ -353,6 +383,7 @@ uint32_t rt_insert(struct sw *sw, uint32_t table_id, const uint8_t *key, const u
     if (priority > group->top_priority)
         group->top_priority = priority;
     qsort(table->groups, table->group_count, sizeof *table->groups, by_top_priority);
+    forget_answers(table);
     rt_release(sw);
     return entry->id;
 }
@@ -381,6 +412,7 @@ void rt_remove(struct sw *sw, uint32_t table_id, uint32_t id)
     free_entry(entry);
     if (--group->used == 0)
         drop_group(table, group);
+    forget_answers(table);
     rt_release(sw);
 }
 

@@ -23,7 +23,7 @@ class Bmv2:
     first_device: int = 0
     seals: bool = True
     contributors: int = MOST_CONTRIBUTORS
-    tree_quorums: bool = True
+    results_begin_chunks: bool = True
     clears_at_once: int = 1024
     port_rule: str = f"numbers below {CPU_PORT}"
 

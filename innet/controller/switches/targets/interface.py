@@ -53,8 +53,11 @@ class Target(Protocol):
         """Return the most contributors of a job: the bits of its program's bitmaps."""
 
     @property
-    def tree_quorums(self) -> bool:
-        """Return whether a tree of such switches can sum without some of its contributors."""
+    def results_begin_chunks(self) -> bool:
+        """Return whether it takes a parent's result of a chunk before any contribution to the chunk.
+
+        Otherwise it cannot be between other switches in a tree that sums without some contributors.
+        """
 
     @property
     def clears_at_once(self) -> int:

@@ -59,8 +59,12 @@ class Tofino:
     )  # fmt: skip
     seals: bool = False
     contributors: int = 32
-    tree_quorums: bool = False
     clears_at_once: int = 128
+
+    @property
+    def results_begin_chunks(self) -> bool:
+        """Return whether its program has a stage for `sequence` behind that of `trees`."""
+        return self.chip != "tofino"
 
     @property
     def port_rule(self) -> str:

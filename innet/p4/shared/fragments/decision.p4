@@ -11,6 +11,13 @@
     }
 
     // What goes out has the cell's lanes, which the packet lacks.
+    // The parent's result, before the sum of this switch is complete: others made a quorum. Some below
+    // have not said yet whether they want the lanes, so all of them get these.
+    action complete_early(bit<4> fold) {
+        complete(fold);
+        FOR_EVERYBODY
+    }
+
     action complete_from_cell() {
         complete(FOLD_READ);
         BEFORE_READING_LANES
@@ -40,6 +47,7 @@
     action raise_sum(bit<4> fold) {
         meta.fold = fold;
         meta.outcome = OUTCOME_RAISED;
+        ASK_FOR_LANES
     }
 
     action raise_from_cell() {
@@ -49,14 +57,14 @@
 
     // The sum, or its answer, was lost. The reply adds the cell's flags to the packet's.
     action raise_again() {
-        raise_sum(FOLD_READ);
         hdr.innet.flags = 0;
+        raise_sum(FOLD_READ);
         BEFORE_READING_LANES
     }
 
     action raise_bare_again() {
-        raise_sum(FOLD_NONE);
         hdr.innet.flags = 0;
+        raise_sum(FOLD_NONE);
         hdr.lanes.setInvalid();
     }
 
@@ -88,7 +96,7 @@
         DECISION_KEY
         actions = {
             wait; complete; complete_from_cell; answer; answer_bare; remind; reject;
-            SECOND_PASS_ACTIONS QUORUM_ACTIONS NoAction;
+            ignore; SECOND_PASS_ACTIONS NoAction;
         }
         const default_action = NoAction;
         const entries = {
@@ -113,10 +121,15 @@
             // The cell had it; others are missing.
             (FORM_CONTRIBUTION, AGE_CURRENT, _, _, _, _,     _, _): remind();
             (FORM_CONTRIBUTION, AGE_STALE,   _, _, _, _,     _, _): reject();
+            // A query changes nothing.
+            (FORM_QUERY,        AGE_CURRENT, _, 0, _, _,     1, 1): answer();
+            (FORM_QUERY,        AGE_CURRENT, _, 0, _, _,     _, _): answer_bare();
+            (FORM_QUERY,        AGE_CURRENT, _, _, _, _,     _, _): ignore();
+            (FORM_QUERY,        AGE_NEWER,   _, _, _, _,     _, _): ignore();
+            (FORM_QUERY,        AGE_STALE,   _, _, _, _,     _, _): reject();
             SECOND_PASS_ENTRIES
-            QUORUM_ENTRIES
         }
-        size = DECISIONS;
+        size = 32;
     }
 
     // The same where the sum goes up: the last of the contributions from below raises it, and what comes
@@ -126,7 +139,7 @@
         DECISION_KEY
         actions = {
             wait; raise_sum; raise_from_cell; raise_again; raise_bare_again; complete; answer;
-            answer_bare; remind; reject; QUORUM_ACTIONS_BELOW ignore;
+            complete_early; answer_bare; remind; reject; ask; ignore;
         }
         const default_action = ignore;
         const entries = {
@@ -159,8 +172,20 @@
             (FORM_RESULT,       AGE_CURRENT, _, 1, _, true,  _, _): complete(FOLD_START);
             (FORM_RESULT,       AGE_CURRENT, _, 1, _, _,     _, _): complete(FOLD_NONE);
             (FORM_PENDING,      AGE_CURRENT, _, 1, _, _,     _, _): remind();
-            (FORM_STALE,        AGE_CURRENT, _, 1, _, _,     _, _): reject();
-            QUORUM_ENTRIES_BELOW
+            // A quorum has done without this switch's sum.
+            (FORM_RESULT,       AGE_CURRENT, _, 0, _, _,     _, _): ignore();
+            (FORM_RESULT,       AGE_CURRENT, _, _, _, true,  _, _): complete_early(FOLD_START);
+            (FORM_RESULT,       AGE_CURRENT, _, _, _, _,     _, _): complete_early(FOLD_NONE);
+            BEGINNING_RESULTS
+            LACKING_RESULTS
+            (FORM_STALE,        AGE_CURRENT, _, 0, _, _,     _, _): ignore();
+            (FORM_STALE,        AGE_CURRENT, _, _, _, _,     _, _): reject();
+            (FORM_STALE,        AGE_NEWER,   _, _, _, _,     _, _): reject();
+            // A query changes nothing.
+            (FORM_QUERY,        AGE_CURRENT, _, 0, _, _,     1, 1): answer();
+            (FORM_QUERY,        AGE_CURRENT, _, 0, _, _,     _, _): answer_bare();
+            (FORM_QUERY,        AGE_STALE,   _, _, _, _,     _, _): reject();
+            (FORM_QUERY,        _,           _, _, _, _,     _, _): ask();
         }
-        size = DECISIONS;
+        size = 64;
     }

@@ -42,6 +42,11 @@
         transition accept;
     }
 
+    state query {
+        meta.form = FORM_QUERY;
+        transition accept;
+    }
+
     state parse_lanes {
         packet.extract(hdr.lanes);
         transition accept;
