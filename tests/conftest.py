@@ -6,6 +6,8 @@ import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import libraries
+import preforked
 import pytest
 from hypothesis import settings
 from p4runtime_client import Controller
@@ -32,6 +34,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # Every run uses the same examples, and none fails because the machine is busy.
 settings.register_profile("innet", deadline=None, derandomize=True)
 settings.load_profile("innet")
+
+
+def pytest_configure() -> None:
+    """Share the processes that fork others with those that pytest-xdist starts."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        preforked.share(libraries.COMMANDS)
 
 
 @pytest.hookimpl(wrapper=True)

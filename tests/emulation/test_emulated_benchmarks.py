@@ -30,6 +30,7 @@ def able() -> Iterator[None]:
     programs = forked_programs()
     with alone(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(network, "INNET", programs / "innet")
+        patch.setattr(sys, "executable", str(programs / "python"))
         yield
 
 

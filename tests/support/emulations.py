@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paths import SUPPORT
-from preforked import forked_programs
+from preforked import OF_COMMANDS, forked_programs
 
 from innet.emulation.run import RUN_FOLDER
 
@@ -42,7 +42,7 @@ def command(topology: Path, *options: str, run: list[str]) -> list[str]:
 
 def programs() -> Path:
     """Return the folder of innet's commands and of Python, which start soon."""
-    return forked_programs()
+    return forked_programs(modules=OF_COMMANDS)
 
 
 def emulate(topology: Path, *options: str, run: list[str]) -> "subprocess.CompletedProcess[str]":

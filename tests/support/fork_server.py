@@ -8,6 +8,7 @@ until its standard input ends. It imports the modules when the first request com
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -18,36 +19,45 @@ import signal
 import socket
 import struct
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+FLAGS = ("-B", "-u")
+"""The interpreter's options that a forked one can have."""
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 _LARGEST_REQUEST = 1 << 20
-_STANDARD = (0, 1, 2)
-"""The descriptors of a request: standard input, output and error output."""
+_MOST_DESCRIPTORS = 253
+"""The kernel's limit for a message."""
 
 
 class Forked:
-    """A process that a server has forked. It is killed when this connection to the server closes."""
+    """A process that a server has forked. It is killed when this connection to the server closes.
+
+    `descriptors` has the caller's descriptor for each of the process's. By default the process inherits
+    those that any program would.
+    """
 
     def __init__(
         self,
         address: str,
         arguments: Sequence[str],
         environment: Mapping[str, str],
-        descriptors: Sequence[int] = _STANDARD,
+        descriptors: Mapping[int, int] | None = None,
         executable: str = sys.executable,
     ) -> None:
         self.control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST_REQUEST)
         self.control.connect(address)
+        given = {each: each for each in _inherited()} if descriptors is None else descriptors
         request = {
             "arguments": arguments, "environment": dict(environment), "folder": str(Path.cwd()),
-            "executable": executable,
+            "executable": executable, "descriptors": list(given),
         }  # fmt: skip
-        socket.send_fds(self.control, [json.dumps(request).encode()], descriptors)
+        socket.send_fds(self.control, [json.dumps(request).encode()], list(given.values()))
         number, [self.pidfd], _, _ = socket.recv_fds(self.control, 64, 1)
         self.pid = int(number)
 
@@ -61,6 +71,16 @@ class Forked:
         """Close the connection."""
         os.close(self.pidfd)
         self.control.close()
+
+
+def _inherited() -> list[int]:
+    """Return the descriptors that a program inherits from this one."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the list's own one has been closed
+            if os.get_inheritable(number := int(each.name)):
+                found.append(number)
+    return found
 
 
 class _Server:
@@ -92,7 +112,7 @@ class _Server:
     def _accept(self) -> dict[str, Any] | None:
         """Fork a process for a client. Return its request there, and None in this process."""
         control, _ = self._listener.accept()
-        data, descriptors, _, _ = socket.recv_fds(control, _LARGEST_REQUEST, len(_STANDARD))
+        data, descriptors, _, _ = socket.recv_fds(control, _LARGEST_REQUEST, _MOST_DESCRIPTORS)
         if not data:
             control.close()
             return None
@@ -104,8 +124,9 @@ class _Server:
             for pidfd, (_, other) in self._running.items():
                 os.close(pidfd)
                 other.close()
-            _become(descriptors)
-            return dict(json.loads(data))
+            request = dict(json.loads(data))
+            _become(dict(zip(request["descriptors"], descriptors, strict=True)))
+            return request
         for each in descriptors:
             os.close(each)
         pidfd = os.pidfd_open(child)
@@ -172,34 +193,43 @@ def _send(control: socket.socket, what: str, descriptors: Sequence[int] = ()) ->
         socket.send_fds(control, [what.encode()], descriptors)
 
 
-def _become(descriptors: Sequence[int]) -> None:
-    """Give this fresh process its session and its standard input and output."""
+def _become(descriptors: Mapping[int, int]) -> None:
+    """Give this fresh process its session and its descriptors."""
     os.setsid()
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    for descriptor, target in zip(descriptors, _STANDARD, strict=True):
-        os.dup2(descriptor, target)
-    for each in descriptors:
+    beyond = max(descriptors) + 1
+    copies = {
+        target: fcntl.fcntl(each, fcntl.F_DUPFD, beyond) for target, each in descriptors.items()
+    }
+    for each in descriptors.values():
         os.close(each)
+    for target, copy in copies.items():
+        os.dup2(copy, target)
+        os.close(copy)
 
 
 def _interpret(arguments: Sequence[str]) -> None:
     """Do as ``python ARGUMENT...`` does."""
     rest = list(arguments)
-    if rest[0] == "-u":
-        del rest[0]
-        sys.stdout.reconfigure(write_through=True)
+    while rest[0] in FLAGS:
+        if rest.pop(0) == "-u":
+            sys.stdout.reconfigure(write_through=True)
+    # The main module outlives the last statement, as in any interpreter. If a script's objects ended
+    # before the interpreter does, those of PyTorch would wait for threads that wait for this one.
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
     if rest[0] == "-m":
         sys.path.insert(0, str(Path.cwd()))
-        sys.argv = rest[1:]
-        runpy.run_module(rest[1], run_name="__main__", alter_sys=True)
+        sys.argv = ["-m", *rest[2:]]
+        runpy._run_module_as_main(rest[1])
     elif rest[0] == "-c":
         sys.path.insert(0, "")
         sys.argv = ["-c", *rest[2:]]
-        exec(rest[1], {"__name__": "__main__"})  # noqa: S102 - it is the caller's own code
+        exec(rest[1], vars(main))  # noqa: S102 - it is the caller's own code
     else:
         sys.path.insert(0, str(Path(rest[0]).resolve().parent))
         sys.argv = rest
-        runpy.run_path(rest[0], run_name="__main__")
+        main.__file__ = rest[0]
+        exec(compile(Path(rest[0]).read_bytes(), rest[0], "exec"), vars(main))  # noqa: S102
 
 
 def _serve(descriptor: str, *modules: str) -> None:
@@ -207,8 +237,12 @@ def _serve(descriptor: str, *modules: str) -> None:
     listener = socket.socket(fileno=int(descriptor))
     if 0 in select.select([listener, 0], [], [])[0]:
         return
+    # PyTorch imports Triton if it is installed. At the end of an interpreter, Triton complains of objects
+    # that a search for garbage has not found.
+    sys.modules["triton"] = None  # type: ignore[assignment]
     for each in modules:
         importlib.import_module(each)
+    del sys.modules["triton"]
     gc.collect()
     gc.freeze()  # a search for garbage in a forked process would copy all of this
     request = _Server(listener).await_request()
@@ -218,6 +252,8 @@ def _serve(descriptor: str, *modules: str) -> None:
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.executable = request["executable"]
+    if torch := sys.modules.get("torch"):
+        torch._import_device_backends()  # they look at the environment
     _interpret(request["arguments"])
 
 

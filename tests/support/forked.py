@@ -1,6 +1,7 @@
 """Python scripts in processes that are forked from one with PyTorch: they need not import it again."""
 
 import contextlib
+import functools
 import gc
 import multiprocessing
 import os
@@ -9,16 +10,28 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from preforked import forked_programs
 
 from innet.local.ports import free_tcp_port
 from innet.local.workers import rank_environment
 
-# The server imports once what all processes need, and forks them. PyTorch's optimizers and
-# DistributedDataParallel import its compiler.
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch._dynamo", "sklearn.datasets", "innet.torch"])
+_ended: list[dict[str, Any]] = []
+"""The script's objects, which live until the process ends (see :func:`fork_server._interpret`)."""
+
+
+@functools.cache
+def context() -> ForkServerContext:
+    """Return the way to start processes: a server, which has PyTorch itself from a fork, forks them."""
+    made = multiprocessing.get_context("forkserver")
+    made.set_executable(str(forked_programs() / "python"))
+    made.set_forkserver_preload(
+        ["pytest", "hypothesis", "innet.torch.group", "innet.controller.server"]
+    )
+    return made
 
 
 class Script:
@@ -29,7 +42,7 @@ class Script:
     ) -> None:
         (self.stdout, out), (self.stderr, err) = _pipe(), _pipe()
         given = (script, list(arguments), {**os.environ, **environment}, out, err)
-        self._process = CONTEXT.Process(target=_run, args=given)
+        self._process = context().Process(target=_run, args=given)
         self._process.start()
         out.close()
         err.close()
@@ -80,7 +93,7 @@ def keep_imports() -> None:
 
 def _pipe() -> tuple[IO[str], Connection]:
     """Return the end to read from, and the one that a process gets."""
-    near, far = CONTEXT.Pipe(duplex=False)
+    near, far = context().Pipe(duplex=False)
     with near:
         return os.fdopen(os.dup(near.fileno())), far
 
@@ -104,4 +117,4 @@ def _run(
     torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
     sys.path.insert(0, str(script.parent))
     sys.argv = [str(script), *arguments]
-    runpy.run_path(str(script), run_name="__main__")
+    _ended.append(runpy.run_path(str(script), run_name="__main__"))

@@ -7,7 +7,6 @@ from paths import ROOT
 
 _ENVIRONMENT = ROOT / ".venv-libs"
 COMMANDS = _ENVIRONMENT / "bin"
-PYTHON = str(COMMANDS / "python")
 SITE = list(_ENVIRONMENT.glob("lib/python*/site-packages"))
 """The folder of its packages, if there is one."""
 
@@ -24,8 +23,11 @@ QUIET = {
     "DS_ACCELERATOR": "cpu",
     "HF_HUB_OFFLINE": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_prestart_worker_first_driver": "0",  # they have another environment than the training
 }
-"""Variables with which the libraries neither take all processors nor look for a hub."""
+"""Variables with which the libraries take few processes and processors, and look for no hub."""
 
 
 def quiet() -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from preforked import forked_programs
 from waiting import WITHIN
 
 from topologies import namespaces
@@ -53,9 +54,10 @@ class Machines:
     ) -> "subprocess.Popen[str]":
         """Start a script on a machine. It is killed with the test if it still runs then."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("INNET_", "GLOO_"))}
+        path = f"{_trainings()}:{_BIN}:{os.environ['PATH']}"
         process = subprocess.Popen(
             [*namespaces.inside(self._at(machine)), "bash", "-euo", "pipefail", "-c", script],
-            env={**inherited, "PATH": f"{_BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"},
+            env={**inherited, "PATH": path, "OMP_NUM_THREADS": "1"},
             cwd=self._folder, text=True, stdout=output, stderr=subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
@@ -106,6 +108,11 @@ def machines(folder: Path) -> Iterator[Machines]:
     """Make machines for a test, and remove them at its end, with all their processes."""
     with contextlib.ExitStack() as stack:
         yield Machines(folder, stack)
+
+
+def _trainings() -> Path:
+    """Return the folder of programs that import PyTorch and start soon."""
+    return forked_programs(names=("python", "torchrun"))
 
 
 def finished(process: "subprocess.Popen[str]") -> str:

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import pytest
 from commands import BIN
-from forked import CONTEXT
+from forked import context
 from mortal import Mortal
 from switches import COMMAND
 from waiting import WITHIN
@@ -33,8 +33,8 @@ class Shell:
     """A Python process on a machine, which runs one piece of code after the other."""
 
     def __init__(self, machine: str, **environment: str) -> None:
-        self._near, far = CONTEXT.Pipe()
-        self.process = CONTEXT.Process(target=_interpret, args=(machine, environment, far))
+        self._near, far = context().Pipe()
+        self.process = context().Process(target=_interpret, args=(machine, environment, far))
         self.process.start()
         far.close()
 

@@ -1,4 +1,4 @@
-"""innet's commands, and Python, in processes that are forked from one with innet's modules.
+"""Interpreters that are forked from one with their modules: innet's commands, and Python with PyTorch.
 
 Each is a process of its own, with its own session, arguments, environment and output, and it ends as any
 interpreter does. Only the imports are done already, which are most of its start.
@@ -7,6 +7,7 @@ interpreter does. Only the imports are done already, which are most of its start
 import atexit
 import contextlib
 import functools
+import json
 import os
 import select
 import shutil
@@ -27,13 +28,25 @@ NAMES = ("innet", "innet-switch")
 
 _BIN = Path(sys.executable).parent
 _CLIENT = Path(__file__).with_name("forked_python.py")
-_MODULES = (
+OF_COMMANDS = (
     "innet.cli", "innet.controller.server", "innet.host.join", "innet.switch.cli",
     "innet.switch.engine.library", "innet.switch.p4runtime.device",
     "innet.switch.p4runtime.service",
 )  # fmt: skip
-_OF_SERVER = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""Without other threads, a fork loses none. NumPy's libraries start some otherwise."""
+OF_TRAININGS = (
+    "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.run", "sklearn.datasets",
+    "innet.host.join",
+)  # fmt: skip
+"""PyTorch's optimizers and DistributedDataParallel import its compiler."""
+
+_SHARED = "FORK_SERVERS"
+"""The variable with the addresses of the servers that several processes share, in JSON."""
+
+_OF_SERVERS = {
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+}  # fmt: skip
+"""The libraries of NumPy and Arrow start no threads, so a fork loses none. PyTorch loads no backend."""
 
 
 class Process:
@@ -60,10 +73,10 @@ class Process:
             null = os.open(os.devnull, os.O_RDONLY)
             stack.callback(os.close, null)
             self._forked = fork_server.Forked(
-                _server(),
+                _server(sys.executable, OF_COMMANDS),
                 [str(_BIN / command), *arguments],
                 environment,
-                (null, out, err),
+                {0: null, 1: out, 2: err},
             )
         self.pid = self._forked.pid
 
@@ -139,21 +152,51 @@ def _output(
 
 
 @functools.cache
-def forked_programs() -> Path:
-    """Return a folder with innet, innet-switch and python, which is `sys.executable` for all of them."""
+def forked_programs(
+    folder: Path = _BIN,
+    modules: tuple[str, ...] = OF_TRAININGS,
+    names: tuple[str, ...] = ("python", "torchrun", "accelerate", *NAMES),
+) -> Path:
+    """Return a folder with forked programs in the place of those in an environment's `folder`.
+
+    Python has these modules, and `sys.executable` is the folder's python, too.
+    """
     made = Path(tempfile.mkdtemp(prefix="innet-fork-"))
     atexit.register(shutil.rmtree, made)
-    runs = f"{sys.executable} -ES {_CLIENT} {_server()} {made}/python {sys.executable}"
-    for name in ("python", *NAMES):
-        script = "" if name == "python" else f" {_BIN / name}"
+    real = str(folder / "python")
+    addresses = f"{_server(sys.executable, OF_COMMANDS)} {_server(real, modules)}"
+    runs = f"{real} -ES {_CLIENT} {addresses} {made}/python {real}"
+    for name in names:
+        script = "" if name == "python" else f" {folder / name}"
         (made / name).write_text(f'#!/bin/sh\nexec {runs}{script} "$@"\n')
         (made / name).chmod(0o755)
     return made
 
 
+def share(*folders: Path) -> None:
+    """Start the servers that the children of this process use, too: all import their modules once.
+
+    `folders` are those of further environments.
+    """
+    addresses = {_key(sys.executable, OF_COMMANDS): _start(sys.executable, OF_COMMANDS)}
+    for python in (str(each / "python") for each in (_BIN, *folders) if each.exists()):
+        addresses[_key(python, OF_TRAININGS)] = _start(python, OF_TRAININGS)
+    os.environ[_SHARED] = json.dumps(addresses)
+
+
 @functools.cache
-def _server() -> str:
-    """Start the process that forks interpreters, and return its address."""
+def _server(python: str, modules: tuple[str, ...]) -> str:
+    """Return the address of a process that forks interpreters with these modules."""
+    shared = json.loads(os.environ.get(_SHARED, "{}"))
+    return str(shared.get(_key(python, modules)) or _start(python, modules))
+
+
+def _key(python: str, modules: tuple[str, ...]) -> str:
+    return " ".join((python, *modules))
+
+
+def _start(python: str, modules: tuple[str, ...]) -> str:
+    """Start a process that forks interpreters with these modules, and return its address."""
     folder = tempfile.TemporaryDirectory(prefix="innet-fork-")
     address = f"{folder.name}/socket"
     # A test that looks for its processes marks them with a variable of innet's.
@@ -162,9 +205,9 @@ def _server() -> str:
         listener.bind(address)
         listener.listen(128)
         process = subprocess.Popen(
-            [sys.executable, fork_server.__file__, str(listener.fileno()), *_MODULES],
+            [python, fork_server.__file__, str(listener.fileno()), *modules],
             pass_fds=[listener.fileno()], stdin=subprocess.PIPE, start_new_session=True,
-            env={**others, **_OF_SERVER},
+            env={**others, **_OF_SERVERS},
         )  # fmt: skip
     atexit.register(_end, process, folder)
     return address

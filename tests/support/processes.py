@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from forked import CONTEXT, keep_imports
+from forked import context, keep_imports
 from waiting import WITHIN
 
 from innet.local.ports import free_tcp_port
@@ -61,10 +61,10 @@ def process_group(
     with contextlib.ExitStack() as stack:
         processes, ends = [], []
         for rank in range(size):
-            near, far = CONTEXT.Pipe()
+            near, far = context().Pipe()
             environment = environments[rank] if environments else {}
             arguments = (rank, size, port, far, prepare, backend, environment)
-            process = CONTEXT.Process(target=_serve, args=arguments)
+            process = context().Process(target=_serve, args=arguments)
             process.start()
             stack.callback(process.join)
             stack.callback(process.kill)

@@ -1,10 +1,11 @@
 """PyTorch's own tests of a backend, which come with PyTorch, run with innet.
 
-``innet rack --workers 3 -- python -m pytorch_tests NAME...`` runs the tests of these names, or all of
+``innet rack --workers 3 -- python pytorch_tests.py NAME...`` runs the tests of these names, or all of
 them. It prints a line of JSON for each: its name, what became of it, and why. Where a test is for
 Gloo only, ``BACKEND=gloo`` lets it run: groups of Gloo are groups of innet then.
 """
 
+import gc
 import json
 import multiprocessing
 import os
@@ -33,23 +34,12 @@ from torch.testing._internal.distributed.distributed_test import (  # noqa: E402
 )
 
 
-def forked(*, target: Any, args: Any, **more: Any) -> Any:
-    """Return a process that a server forks, with the environment of this one."""
-    context = multiprocessing.get_context("forkserver")
-    return context.Process(target=_call, args=(dict(os.environ), target, args), **more)
-
-
-def _call(environment: dict[str, str], target: Any, arguments: Any, **more: Any) -> None:
-    os.environ.update(environment)
-    target(*arguments, **more)
-
-
 class BackendTest(TestDistBackend, DistributedTest._DistTestBase):
-    """PyTorch's tests. A server that has imported PyTorch forks the processes of each."""
+    """PyTorch's tests. Their processes are forked from this one, which has no other threads."""
 
     def setUp(self) -> None:
         super().setUp()
-        self._start_processes(forked)
+        self._start_processes(multiprocessing.get_context("fork").Process)
 
     @classmethod
     def _run(cls, rank: int, name: str, file: str, pipe: Any, **more: Any) -> None:
@@ -86,9 +76,7 @@ class Outcomes(unittest.TestResult):
 def main(*names: str) -> None:
     for variable in ("INNET_JOB", "INNET_TOKEN"):
         os.environ.pop(variable, None)  # every test's groups get jobs of their own
-    multiprocessing.get_context("forkserver").set_forkserver_preload(
-        [__spec__.name if __spec__ else "pytorch_tests"]
-    )
+    gc.freeze()  # a search for garbage in a forked process would copy all that is shared
     loader = unittest.TestLoader()
     chosen = names or loader.getTestCaseNames(BackendTest)
     distributed_test.default_pg_timeout = int(os.environ.get("INNET_TEST_TIMEOUT", "60"))
@@ -96,6 +84,4 @@ def main(*names: str) -> None:
 
 
 if __name__ == "__main__":
-    import pytorch_tests  # under its name, by which the server of the processes knows it
-
-    pytorch_tests.main(*sys.argv[1:])
+    main(*sys.argv[1:])

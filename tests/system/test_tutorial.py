@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from commands import BIN
 from pages import ROOT, commands
+from preforked import forked_programs
 from waiting import until
 
 PAGE = (ROOT / "docs/tutorial.md").read_text()
@@ -20,9 +21,9 @@ WITHIN = 400.0
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder, with the page's script, and innet's commands on the PATH."""
+    """Return the current folder, with the page's script. The commands on the PATH start soon."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{forked_programs()}:{BIN}:{os.environ['PATH']}")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("COLUMNS", "200")
     Path("train.py").write_text(block("python"))

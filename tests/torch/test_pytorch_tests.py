@@ -4,9 +4,9 @@ import json
 import os
 import subprocess
 
-from commands import BIN
-from libraries import PYTHON, needs, quiet
+from libraries import COMMANDS, needs, quiet
 from paths import SUPPORT
+from preforked import forked_programs
 
 SOME = """
     test_DistributedDataParallelCPU test_accumulate_gradients_no_sync
@@ -21,9 +21,11 @@ GLOOS_NAME = {"test_get_backend"}
 
 def outcomes(*names: str, within: float) -> dict[str, tuple[str, str]]:
     """Run PyTorch's tests. Return what became of each test, and why."""
+    python = str(forked_programs(COMMANDS) / "python")
+    innet = str(forked_programs() / "innet")
     done = subprocess.run(
-        [str(BIN / "innet"), "rack", "--workers", "3", "--", PYTHON, "-m", "pytorch_tests", *names],
-        env={**quiet(), "BACKEND": "gloo", "PYTHONPATH": str(SUPPORT)},
+        [innet, "rack", "--workers", "3", "--", python, str(SUPPORT / "pytorch_tests.py"), *names],
+        env={**quiet(), "BACKEND": "gloo"},
         capture_output=True, text=True, timeout=within, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

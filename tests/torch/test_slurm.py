@@ -1,13 +1,12 @@
 """Slurm: its variables stand in for torchrun's, and its tasks find each other."""
 
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
-from commands import BIN
-from libraries import PYTHON, needs, quiet
+from libraries import COMMANDS, needs, quiet
 from paths import ROOT
+from preforked import forked_programs
 from slurm import slurm
 
 from innet.errors import UsageError
@@ -65,8 +64,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 def srun(cluster: dict[str, str], *command: str) -> list[str]:
     """Run a command with srun in a rack, and return the lines that it prints."""
+    rack = [str(forked_programs() / "innet"), "rack", "--workers", "2", "--"]
     done = subprocess.run(
-        [str(BIN / "innet"), "rack", "--workers", "2", "--", "srun", *command, "--steps", "2"],
+        [*rack, "srun", *command, "--steps", "2"],
         env={**cluster, "MASTER_PORT": str(free_tcp_port())},
         capture_output=True, text=True, timeout=800, check=False,
     )  # fmt: skip
@@ -75,13 +75,15 @@ def srun(cluster: dict[str, str], *command: str) -> list[str]:
 
 
 def test_srun_starts_workers_that_train_through_the_switch(cluster: dict[str, str]):
-    said = srun(cluster, "--ntasks", "2", sys.executable, str(EXAMPLES / "with_slurm.py"))
+    python = str(forked_programs() / "python")
+    said = srun(cluster, "--ntasks", "2", python, str(EXAMPLES / "with_slurm.py"))
     assert said[-1] == "all-reduces through the switch: 4"
 
 
 def test_srun_starts_one_torchrun_on_each_node(cluster: dict[str, str]):
     needs("accelerate")
-    torchrun = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    python = str(forked_programs(COMMANDS) / "python")
+    torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = str(EXAMPLES / "with_accelerate.py")
     said = srun(cluster, "--ntasks-per-node", "1", *torchrun, script)
     assert said[-1] == "all-reduces through the switch: 4"
@@ -90,6 +92,7 @@ def test_srun_starts_one_torchrun_on_each_node(cluster: dict[str, str]):
 def test_lightning_takes_the_tasks_of_a_node_from_slurm(cluster: dict[str, str]):
     needs("lightning")
     script = str(EXAMPLES / "with_lightning.py")
-    said = srun(cluster, "--nodes", "1", "--ntasks-per-node", "2", PYTHON, script)
+    python = str(forked_programs(COMMANDS) / "python")
+    said = srun(cluster, "--nodes", "1", "--ntasks-per-node", "2", python, script)
     assert sum(line.startswith("step 2: loss ") for line in said) == 1
     assert said[-1].startswith("all-reduces through the switch: ")

@@ -3,12 +3,15 @@
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from paths import ROOT
+from preforked import forked_programs
 from waiting import WITHIN, until
 
+from benchmarks.replicas import start
 from benchmarks.replicas.algorithms import ALGORITHMS, trained
 from benchmarks.replicas.kills import SURVIVORS, crew
 from benchmarks.replicas.start import interpreter, lighthouses
@@ -28,13 +31,16 @@ LOSS = 0.01
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[Iterator[str]]:
-    """Yield the addresses of lighthouses, one for each training."""
+    """Yield the addresses of lighthouses, one for each training. All processes start soon."""
     try:
-        interpreter()
+        folder = Path(interpreter()).parent
     except UsageError as problem:
         pytest.skip(str(problem))
-    with lighthouses(2 * ROUNDS + 2 * len(ALGORITHMS) + 1) as running:
-        yield running
+    python = str(forked_programs(folder) / "python")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(start, "interpreter", lambda: python)
+        with lighthouses(2 * ROUNDS + 2 * len(ALGORITHMS) + 1) as running:
+            yield running
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +84,7 @@ def test_local_sgd_and_diloco_train_with_int8_lanes_over_cables_that_lose_packet
 def example(
     rack: Rack, lighthouse: str, number: int
 ) -> contextlib.AbstractContextManager["subprocess.Popen[str]"]:
-    command = [interpreter(), str(ROOT / "examples/fault_tolerance.py"), "--steps", "6"]
+    command = [start.interpreter(), str(ROOT / "examples/fault_tolerance.py"), "--steps", "6"]
     environment = {"TORCHFT_LIGHTHOUSE": lighthouse, "LOCAL_RANK": str(number), "RUST_LOG": "warn"}
     return spawned(command, {**rack.environment, **environment, "OMP_NUM_THREADS": "1"})
 

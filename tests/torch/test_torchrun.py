@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from commands import BIN
 from paths import SUPPORT
+from preforked import forked_programs
 from waiting import marked, until
 
 from innet.local.ports import free_tcp_port
@@ -22,8 +23,12 @@ from innet.local.rack import Rack, local_rack
 WITHIN = 400.0
 
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 WORKER = str(SUPPORT / "elastic_worker.py")
+
+
+def torchrun() -> list[str]:
+    """Return the launcher, which starts soon, as the workers do that it starts."""
+    return [str(forked_programs() / "torchrun")]
 
 
 def trained(rack: Rack, commands: list[list[str]], links: list[str]) -> list[list[str]]:
@@ -47,7 +52,7 @@ def test_a_worker_that_dies_is_started_again_and_all_go_on_in_a_new_term(tmp_pat
     with local_rack(2) as rack:
         before = rack.describe_job().term
         command = [
-            *TORCHRUN, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
+            *torchrun(), "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
             WORKER, str(tmp_path), "3",
         ]  # fmt: skip
         first, second = trained(rack, [command], [",".join(rack.links)])
@@ -60,7 +65,7 @@ def test_a_worker_that_dies_is_started_again_and_all_go_on_in_a_new_term(tmp_pat
 def test_two_nodes_train_together(tmp_path: Path):
     with local_rack(2) as rack:
         command = [
-            *TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", "--local-addr", "127.0.0.1",
+            *torchrun(), "--nnodes", "2", "--nproc-per-node", "1", "--local-addr", "127.0.0.1",
             "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_tcp_port()}",
             "--rdzv-id", "test", WORKER, str(tmp_path),
         ]  # fmt: skip

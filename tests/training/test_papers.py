@@ -2,11 +2,14 @@
 
 import json
 import math
+import sys
 from dataclasses import replace
 
 import pytest
+from preforked import forked_programs
 
 from benchmarks.papers import (
+    common,
     easgd_figure_8,
     fixed_batch,
     phub_figure_3,
@@ -20,6 +23,15 @@ from benchmarks.papers.worker import network
 from innet.emulation import requirements
 from innet.emulation.topology import Topology
 from innet.errors import UsageError
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the hosts of emulated networks start soon."""
+    if why := requirements.missing():
+        pytest.skip(why)
+    monkeypatch.setattr(common, "INNET", forked_programs() / "innet")
+    monkeypatch.setattr(sys, "executable", str(forked_programs() / "python"))
 
 
 def made(spec: Spec, seconds: float, curve: tuple[float, ...] = (0.1, 0.9)) -> Run:
@@ -102,9 +114,7 @@ def test_networks_have_the_layers_that_their_names_say():
         network("mlp-wide")
 
 
-def test_quick_measures_draws_and_says_what_that_is_worth(tmp_path, capsys):
-    if why := requirements.missing():
-        pytest.skip(why)
+def test_quick_measures_draws_and_says_what_that_is_worth(emulated, tmp_path, capsys):
     weak_scaling.main(tmp_path, quick=True)
     steps = json.loads((tmp_path / "result.json").read_text())["steps"]
     assert {over: list(hosts) for over, hosts in steps.items()} == {"switch": ["2"], "ring": ["2"]}
@@ -126,9 +136,7 @@ def test_the_simulated_networks_are_those_that_are_emulated():
                 assert scenario.tree[1].link.rate == uplink.link.rate
 
 
-def test_the_simulator_is_compared_with_hosts(tmp_path, capsys):
-    if why := requirements.missing():
-        pytest.skip(why)
+def test_the_simulator_is_compared_with_hosts(emulated, tmp_path, capsys):
     simulator.main(tmp_path, quick=True)
     [row] = json.loads((tmp_path / "result.json").read_text())["rows"]
     # Of 64 packets of 1,094 bytes and the agreement, a bucket of 15,000 may leave at once.
@@ -136,16 +144,14 @@ def test_the_simulator_is_compared_with_hosts(tmp_path, capsys):
     assert "figures mean nothing" in capsys.readouterr().out
 
 
-def test_both_kinds_of_servers_train_the_same_and_codes_cost_little():
+def test_both_kinds_of_servers_train_the_same_and_codes_cost_little(emulated):
     """Two workers and a server, each on a host of its own."""
-    if why := requirements.missing():
-        pytest.skip(why)
-    common = Spec("ps-sync", "", over="server", steps=8, looks=4, batch=64)
+    shared = Spec("ps-sync", "", over="server", steps=8, looks=4, batch=64)
     plain, quantized, pbox = run(
         [
-            replace(common, label="plain"),
-            replace(common, label="Q", codec="Q"),
-            replace(common, label="pbox", over="pbox"),
+            replace(shared, label="plain"),
+            replace(shared, label="Q", codec="Q"),
+            replace(shared, label="pbox", over="pbox"),
         ],
         Net(workers=2, rate="100mbit"),
     )
