@@ -1,7 +1,7 @@
 """Sums with portions of the lanes, broken off and begun again; the test is the switch and the others."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from innet.host.quantizers import fixed_point
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
 from innet.wire.layout import Flag, Kind, Operation
-from innet.wire.records import bare, get_field
+from innet.wire.records import Records, bare, get_field
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -62,12 +62,35 @@ def finish_before_last(worker: Worker, plus: int = 5) -> None:
     answer(worker, 1, lanes=True, plus=plus)
 
 
+def last_alone(worker: Worker) -> Records:
+    """Return the packet of the last chunk, which comes after all others."""
+    while (packet := worker.take(0))["sequence"] == 1:
+        pass
+    return packet
+
+
+def begin_again(worker: Worker, number: int, **more: Any) -> None:
+    """Let the workers agree on another term when this one has sent the last chunk."""
+    last_alone(worker)
+    worker.controller.say_recover(number)
+    assert wait_for_ready(worker) == [(number, 0)]
+    worker.controller.say_resume(replace(TERM, number=number, **more))
+
+
+def give_last(worker: Worker) -> None:
+    """Give this worker the last chunk's result, which others have."""
+    for slot, lanes in enumerate((CHUNKS[2] + 5, [0b111, 3] + [0] * (LANES - 2))):
+        packet = worker.take(slot)
+        assert get_field(packet, "operation") == Operation.MAX
+        assert packet["lanes"].max() == SMALLEST
+        packet["lanes"] = lanes
+        worker.switch.answer(packet, Kind.RESULT)
+
+
 def test_the_last_chunk_goes_alone_and_everybody_gets_its_lanes(worker: Worker):
     running = Summing(worker)
     finish_before_last(worker)
-    packet = worker.take(0)
-    while packet["sequence"] == 1:
-        packet = worker.take(0)
+    packet = last_alone(worker)
     assert packet["flags"] == Flag.CARRIED | Flag.WANTED
     assert packet["lanes"].tolist() == [CHUNKS[2].tolist()]
     packet["lanes"] += 5
@@ -92,8 +115,7 @@ def test_lanes_that_are_not_wanted_are_ignored(worker: Worker):
     running = Summing(worker)
     answer(worker, 0, lanes=True)
     answer(worker, 1, lanes=True)
-    while (packet := worker.take(0))["sequence"] == 1:
-        pass
+    packet = last_alone(worker)
     packet["lanes"] += 5
     worker.switch.answer(packet, Kind.RESULT)
     running.done.result(WITHIN)
@@ -105,14 +127,9 @@ def test_lanes_that_are_not_wanted_are_ignored(worker: Worker):
 def test_a_sum_that_nobody_has_finished_begins_again(worker: Worker):
     running = Summing(worker)
     finish_before_last(worker, plus=1)
-    while worker.take(0)["sequence"] == 1:
-        pass
-    worker.controller.say_recover(10)
-    assert wait_for_ready(worker) == [(10, 0)]
-    worker.controller.say_resume(replace(TERM, number=10))
+    begin_again(worker, 10)
     finish_before_last(worker, plus=7)
-    while (packet := worker.take(0))["sequence"] == 1:
-        pass
+    packet = last_alone(worker)
     packet["lanes"] += 7
     worker.switch.answer(packet, Kind.RESULT)
     running.done.result(WITHIN)
@@ -123,17 +140,8 @@ def test_a_sum_that_nobody_has_finished_begins_again(worker: Worker):
 def test_who_lacks_the_last_chunk_takes_it_from_those_who_have_it(worker: Worker):
     running = Summing(worker)
     finish_before_last(worker)
-    while worker.take(0)["sequence"] == 1:
-        pass
-    worker.controller.say_recover(10)
-    assert wait_for_ready(worker) == [(10, 0)]
-    worker.controller.say_resume(replace(TERM, number=10, shared=True))
-    for slot, lanes in enumerate((CHUNKS[2] + 5, [0b111, 3] + [0] * (LANES - 2))):
-        packet = worker.take(slot)
-        assert get_field(packet, "operation") == Operation.MAX
-        assert packet["lanes"].max() == SMALLEST
-        packet["lanes"] = lanes
-        worker.switch.answer(packet, Kind.RESULT)
+    begin_again(worker, 10, shared=True)
+    give_last(worker)
     running.done.result(WITHIN)
     assert (running.rows == CHUNKS[1] + 5).all()
     assert (running.last == CHUNKS[2] + 5).all()
@@ -214,8 +222,7 @@ def finish(worker: Worker, plus: int) -> None:
     """Let the switch finish all chunks, of which the last comes alone."""
     for slot in range(COUNT - 1):
         answer(worker, slot, lanes=True, plus=plus)
-    while (packet := worker.take(0))["sequence"] == 1:
-        pass
+    packet = last_alone(worker)
     packet["lanes"] += plus
     worker.switch.answer(packet, Kind.RESULT)
 
@@ -238,11 +245,7 @@ def test_a_sum_of_floats_that_begins_again_has_nothing_of_its_first_attempt(
     running = SummingFloats(worker, range(COUNT), in_place=in_place)
     for slot in range(COUNT - 1):
         answer(worker, slot, lanes=True, plus=1)
-    while worker.take(0)["sequence"] == 1:
-        pass
-    worker.controller.say_recover(13)
-    assert wait_for_ready(worker) == [(13, 0)]
-    worker.controller.say_resume(replace(TERM, number=13, path=path))
+    begin_again(worker, 13, path=path)
     if path == Path.SWITCH:
         finish(worker, plus=7)
     else:
@@ -260,15 +263,8 @@ def test_who_lacks_the_last_chunk_of_floats_takes_it_from_those_who_have_it(work
     running = SummingFloats(worker, range(COUNT), in_place=True)
     for slot in range(COUNT - 1):
         answer(worker, slot, lanes=True)
-    while worker.take(0)["sequence"] == 1:
-        pass
-    worker.controller.say_recover(10)
-    assert wait_for_ready(worker) == [(10, 0)]
-    worker.controller.say_resume(replace(TERM, number=10, shared=True))
-    for slot, lanes in enumerate((CHUNKS[2] + 5, [0b111, 3] + [0] * (LANES - 2))):
-        packet = worker.take(slot)
-        packet["lanes"] = lanes
-        worker.switch.answer(packet, Kind.RESULT)
+    begin_again(worker, 10, shared=True)
+    give_last(worker)
     assert running.floats == (CHUNKS + 5).tolist()
 
 
