@@ -19,7 +19,7 @@ from innet.host.gathering import Gathering, float_sums, layout
 from innet.host.integers import Integers
 from innet.host.job import WorkerInfo
 from innet.host.maxima import NO_WORDS, Maxima
-from innet.host.portions import Portions, chunks_of, cut, portion
+from innet.host.portions import Portions, cut, portion
 from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
 from innet.host.quantizers.residuals import Residuals
@@ -254,7 +254,7 @@ class FloatReducer:
         """
         count, info = -(-call.size // elements), self._info
         if part is not None:
-            return Portions.of(count, range(count), chunks_of(part, elements))
+            return Portions.receiving(part, count, elements)
         is_large = call.size * LANE_BYTES >= LARGE and info.min_workers == info.workers
         if is_large and isinstance(self._quantizer(call.spec), BlockScale):
             return Portions.whole(count)

@@ -38,6 +38,16 @@ class Portions:
         flags[received.start : received.stop] |= np.uint16(Flag.WANTED)
         return cls(flags, sent, received)
 
+    @classmethod
+    def receiving(cls, part: range, chunks: int, elements: int) -> "Portions":
+        """Return the portions of a worker that sends all chunks and receives a part of the vector.
+
+        `part` counts the vector's elements, of which a chunk has so many.
+        """
+        first = part.start // elements
+        received = range(first, -(-part.stop // elements) if part else first)
+        return cls.of(chunks, range(chunks), received)
+
     def part(self, start: int, stop: int) -> "Portions":
         """Return the portions of some chunks, counted from the first of them."""
         sent, received = (
@@ -81,19 +91,21 @@ class Portions:
     @classmethod
     def whole(cls, chunks: int) -> "Portions":
         """Return the portions of an all-reduce. Few chunks take no time, since their flags are kept."""
-        if chunks <= _FEW:
-            return _few(chunks)
-        return replace(cls.of(chunks, range(chunks), range(chunks)), in_order=True)
+        return _few(chunks) if chunks <= _FEW else _whole(chunks)
 
 
 _FEW = 64
 """The most chunks of an all-reduce whose portions are kept."""
 
 
+def _whole(chunks: int) -> Portions:
+    return replace(Portions.of(chunks, range(chunks), range(chunks)), in_order=True)
+
+
 @lru_cache(maxsize=_FEW)
 def _few(chunks: int) -> Portions:
     """Return the portions of an all-reduce of few chunks, with read-only flags."""
-    made = replace(Portions.of(chunks, range(chunks), range(chunks)), in_order=True)
+    made = _whole(chunks)
     made.flags.setflags(write=False)
     return made
 
@@ -121,9 +133,3 @@ def portion(values: npt.NDArray[Any], part: range | None) -> npt.NDArray[Any]:
 def cut(rows: Any, first: int, part: range) -> Any:
     """Return a part of a vector, given rows that begin with element `first`."""
     return rows.reshape(-1)[part.start - first : part.stop - first]
-
-
-def chunks_of(part: range, elements: int) -> range:
-    """Return the chunks, of so many elements each, that a part of a vector is in."""
-    first = part.start // elements
-    return range(first, -(-part.stop // elements) if part else first)

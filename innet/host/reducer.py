@@ -19,7 +19,7 @@ from innet.host.float_reducer import FloatReducer
 from innet.host.gathering import integer_sums, layout
 from innet.host.integers import Integers
 from innet.host.limbs import THIRDS, overflow_flags
-from innet.host.portions import Portions, chunks_of, cut, portion
+from innet.host.portions import Portions, cut, portion
 from innet.host.quantizers import fixed_point
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.sparse import Rows
@@ -70,9 +70,7 @@ class Reducer(FloatReducer):
             return portion(self._sums.in_limbs(values, THIRDS)[0], part)
         lanes = self._info.lanes
         chunks = fixed_point.blocks(values, lanes)
-        portions = None
-        if part is not None:
-            portions = Portions.of(len(chunks), range(len(chunks)), chunks_of(part, lanes))
+        portions = None if part is None else Portions.receiving(part, len(chunks), lanes)
         sums, _, done = self._sums.of_chunks(
             chunks, overflow_flags(chunks, self._info.workers), portions
         )
