@@ -6,7 +6,6 @@ import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-import libraries
 import preforked
 import pytest
 from hypothesis import settings
@@ -39,7 +38,7 @@ settings.load_profile("innet")
 def pytest_configure() -> None:
     """Share the processes that fork others with those that pytest-xdist starts."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        preforked.share(libraries.COMMANDS)
+        preforked.share()
 
 
 @pytest.hookimpl(wrapper=True)

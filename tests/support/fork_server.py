@@ -2,8 +2,9 @@
 
 Imports are most of a start. A forked interpreter is a process of its own, with its own session,
 arguments, environment and output, and it ends as any other does. It has the client's namespaces.
-``python fork_server.py LISTENER MODULE...`` serves at a listening socket, whose descriptor it inherits,
-until its standard input ends. It imports the modules when the first request comes.
+``python fork_server.py LISTENER MODULE...`` starts a daemon, which serves at a listening socket until its
+standard input ends. It inherits the socket's descriptor. It imports the modules when the first request
+comes.
 """
 
 import contextlib
@@ -235,6 +236,9 @@ def _interpret(arguments: Sequence[str]) -> None:
 def _serve(descriptor: str, *modules: str) -> None:
     sys.path.pop(0)  # this folder: the processes do not see the modules of the tests
     listener = socket.socket(fileno=int(descriptor))
+    if os.fork():
+        os._exit(0)
+    os.setsid()
     if 0 in select.select([listener, 0], [], [])[0]:
         return
     # PyTorch imports Triton if it is installed. At the end of an interpreter, Triton complains of objects

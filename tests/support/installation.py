@@ -18,6 +18,7 @@ from libraries import SITE
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from paths import ROOT
+from preforked import OF_TRAININGS, forked_programs
 from wheels import Built, fresh_environment, install_or_skip, pip, share
 
 NEWEST = os.environ.get("INNET_NEWEST") == "1"
@@ -28,6 +29,7 @@ _MORE = ("deepspeed",)
 _OF_DEVELOPERS = {"dev", "docs"}
 _PINNING = {"shell"}
 _BEFORE = "before.json"
+_SLOW_TO_IMPORT = ("deepspeed", "lightning", "transformers.trainer")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,12 @@ class Installation:
         return self.commands / "python"
 
     @property
+    def programs(self) -> Path:
+        """A folder of the same programs that start soon, with the libraries that take long to import."""
+        slow = (each for each in _SLOW_TO_IMPORT if self._has(each.partition(".")[0]))
+        return forked_programs(self.commands, (*OF_TRAININGS, *slow))
+
+    @property
     def before(self) -> dict[str, str]:
         """The versions of all packages before innet was installed."""
         found: dict[str, str] = json.loads((self.folder / _BEFORE).read_text())
@@ -54,10 +62,13 @@ class Installation:
 
     def needs(self, *modules: str) -> None:
         """Skip the test, unless the environment has these modules."""
-        [packages] = _environment(self.folder).glob("lib/python*/site-packages")
-        if missing := [each for each in modules if not (packages / each).exists()]:
+        if missing := [each for each in modules if not self._has(each)]:
             reason = "`make newest` leaves it out" if NEWEST else "see `make libraries`"
             pytest.skip(f"{', '.join(missing)} is not installed: {reason}")
+
+    def _has(self, module: str) -> bool:
+        [packages] = _environment(self.folder).glob("lib/python*/site-packages")
+        return (packages / module).exists()
 
 
 def install(built: Built, folder: Path) -> None:

@@ -7,7 +7,7 @@ interpreter does. Only the imports are done already, which are most of its start
 import atexit
 import contextlib
 import functools
-import json
+import hashlib
 import os
 import select
 import shutil
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import IO, Self
 
 import fork_server
+from libraries import QUIET
+from sharing import alone
 
 NAMES = ("innet", "innet-switch")
 """The commands that can be forked."""
@@ -40,7 +42,9 @@ OF_TRAININGS = (
 """PyTorch's optimizers and DistributedDataParallel import its compiler."""
 
 _SHARED = "FORK_SERVERS"
-"""The variable with the addresses of the servers that several processes share, in JSON."""
+"""The variable with the folder of the servers that several processes share."""
+
+_LIFETIME = "lifetime"
 
 _OF_SERVERS = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
@@ -159,12 +163,14 @@ def forked_programs(
 ) -> Path:
     """Return a folder with forked programs in the place of those in an environment's `folder`.
 
-    Python has these modules, and `sys.executable` is the folder's python, too.
+    Python has these modules, and `sys.executable` is the folder's python, too. innet's commands are those
+    of the environment, or of the tests' if it has none.
     """
     made = Path(tempfile.mkdtemp(prefix="innet-fork-"))
     atexit.register(shutil.rmtree, made)
     real = str(folder / "python")
-    addresses = f"{_server(sys.executable, OF_COMMANDS)} {_server(real, modules)}"
+    owner = folder if (folder / "innet").exists() else _BIN
+    addresses = f"{_server(str(owner / 'python'), OF_COMMANDS)} {_server(real, modules)}"
     runs = f"{real} -ES {_CLIENT} {addresses} {made}/python {real}"
     for name in names:
         script = "" if name == "python" else f" {folder / name}"
@@ -173,46 +179,49 @@ def forked_programs(
     return made
 
 
-def share(*folders: Path) -> None:
-    """Start the servers that the children of this process use, too: all import their modules once.
+def share() -> None:
+    """Let all processes of a run use the same servers: the first that needs one starts it.
 
-    `folders` are those of further environments.
+    The servers end with this process.
     """
-    addresses = {_key(sys.executable, OF_COMMANDS): _start(sys.executable, OF_COMMANDS)}
-    for python in (str(each / "python") for each in (_BIN, *folders) if each.exists()):
-        addresses[_key(python, OF_TRAININGS)] = _start(python, OF_TRAININGS)
-    os.environ[_SHARED] = json.dumps(addresses)
+    os.environ[_SHARED] = str(_folder())
+
+
+@functools.cache
+def _folder() -> Path:
+    """Return the folder of the servers' addresses. It has a FIFO that is open as long as they may run."""
+    if shared := os.environ.get(_SHARED):
+        return Path(shared)
+    folder = Path(tempfile.mkdtemp(prefix="innet-fork-"))
+    os.mkfifo(folder / _LIFETIME)
+    os.open(folder / _LIFETIME, os.O_RDWR)  # this process's end closes it
+    atexit.register(shutil.rmtree, folder)
+    return folder
 
 
 @functools.cache
 def _server(python: str, modules: tuple[str, ...]) -> str:
     """Return the address of a process that forks interpreters with these modules."""
-    shared = json.loads(os.environ.get(_SHARED, "{}"))
-    return str(shared.get(_key(python, modules)) or _start(python, modules))
+    name = hashlib.sha256(" ".join((python, *modules)).encode()).hexdigest()[:16]
+    address = _folder() / name
+    with alone(address):
+        if not address.exists():
+            _start(python, modules, address)
+    return str(address)
 
 
-def _key(python: str, modules: tuple[str, ...]) -> str:
-    return " ".join((python, *modules))
-
-
-def _start(python: str, modules: tuple[str, ...]) -> str:
-    """Start a process that forks interpreters with these modules, and return its address."""
-    folder = tempfile.TemporaryDirectory(prefix="innet-fork-")
-    address = f"{folder.name}/socket"
+def _start(python: str, modules: tuple[str, ...], address: Path) -> None:
+    """Start a process that forks interpreters with these modules."""
     # A test that looks for its processes marks them with a variable of innet's.
     others = {name: value for name, value in os.environ.items() if not name.startswith("INNET_")}
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(address)
+    with (
+        (address.parent / _LIFETIME).open() as lifetime,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+    ):
+        listener.bind(str(address))
         listener.listen(128)
-        process = subprocess.Popen(
+        subprocess.run(
             [python, fork_server.__file__, str(listener.fileno()), *modules],
-            pass_fds=[listener.fileno()], stdin=subprocess.PIPE, start_new_session=True,
-            env={**others, **_OF_SERVERS},
+            pass_fds=[listener.fileno()], stdin=lifetime, env={**others, **QUIET, **_OF_SERVERS},
+            check=True,
         )  # fmt: skip
-    atexit.register(_end, process, folder)
-    return address
-
-
-def _end(process: "subprocess.Popen[bytes]", folder: "tempfile.TemporaryDirectory[str]") -> None:
-    process.communicate()
-    folder.cleanup()

@@ -20,12 +20,12 @@ def common_folder(factory: pytest.TempPathFactory) -> Path:
 def shared_folder(folder: Path, make: Callable[[Path], object]) -> Iterator[Path]:
     """Yield a folder that the first process makes and fills. The last one removes it."""
     with folder.with_suffix(".users").open("w") as users:
-        with _alone(folder):
+        with alone(folder):
             if not folder.exists():
                 _made(folder, make)
             fcntl.flock(users, fcntl.LOCK_SH)
         yield folder
-        with _alone(folder), contextlib.suppress(BlockingIOError):
+        with alone(folder), contextlib.suppress(BlockingIOError):
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder)
 
@@ -40,7 +40,7 @@ def _made(folder: Path, make: Callable[[Path], object]) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Keep other processes from making or removing the folder meanwhile."""
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

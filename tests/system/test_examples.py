@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from forked import ranks
+from forked_rack import forked_rack
 from installation import Installation
 from paths import ROOT, SUPPORT
 
 from innet.local.processes import spawned
-from innet.local.rack import local_rack
 
 FOLDER = ROOT / "examples"
 DRIVER = SUPPORT / "run_examples.py"
@@ -25,17 +25,19 @@ WORKERS = 2
 STEPS = 5
 PARAMETERS = 64 * 128 + 128 + 128 * 10 + 10  # of the network for the digits
 TOGETHER = ["ddp", "cnn", "zero", "fsdp2", "hsdp", "accumulation", "amp", "transformer"]
-TORCHRUN = ["-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 
 # The switch's sums agree with float32's to a few units in the last place. Only bfloat16 magnifies
 # that, since it rounds at the third digit.
 MOST_APART = dict.fromkeys(TOGETHER, 1e-5) | {"amp": 5e-3}
 
 
-def torchrun(python: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
-    """Run a script with torchrun."""
-    command = [str(python), *TORCHRUN, str(WORKERS), *arguments]
-    with spawned(command, {**environment, "OMP_NUM_THREADS": "1"}) as process:
+def torchrun(
+    commands: Path, arguments: list[str], environment: Mapping[str, str], folder: Path
+) -> None:
+    """Run a script with torchrun, in a folder without innet's sources."""
+    command = [str(commands / "python"), *TORCHRUN, str(WORKERS), *arguments]
+    with spawned(command, {**environment, "OMP_NUM_THREADS": "1"}, cwd=folder) as process:
         _, errors = process.communicate(timeout=WITHIN)
         assert process.returncode == 0, errors
 
@@ -51,8 +53,8 @@ def innet(
 ) -> list[dict[str, Any]]:
     file = tmp_path_factory.mktemp("innet") / "said"
     arguments = [str(DRIVER), "innet", str(STEPS), str(file), *TOGETHER]
-    with local_rack(WORKERS, cables=2) as rack:  # the mesh of HSDP has a group of its own
-        torchrun(installation.python, arguments, rack.environment)
+    with forked_rack(WORKERS, cables=2) as rack:  # the mesh of HSDP has a group of its own
+        torchrun(installation.programs, arguments, rack.environment, file.parent)
         assert rack.describe_job().counters.completed > 1000
     return said(file)
 
@@ -94,7 +96,7 @@ def test_integers_are_summed_exactly(innet, gloo):
 
 
 def test_the_hook_makes_the_gradients_of_ddp(innet):
-    with local_rack(WORKERS) as rack:
+    with forked_rack(WORKERS) as rack:
         hooked = ranks(FOLDER / "ddp_hook.py", ["--steps", str(STEPS)], WORKERS, rack.environment)
         with hooked as running:
             said = "".join(each.finish()[0] for each in running)

@@ -40,4 +40,4 @@ def test_the_demo_runs(installation: Installation, tmp_path: Path):
 
 @pytest.mark.parametrize("example", ["ddp_hook", "digits"])
 def test_an_example_of_the_hook_runs(installation: Installation, tmp_path: Path, example: str):
-    assert "loss" in run_example(installation.commands, tmp_path, torchrun(example))
+    assert "loss" in run_example(installation.programs, tmp_path, torchrun(example))

@@ -18,7 +18,7 @@ from page_commands import PAGES, PageCommand, page_commands
 from paths import ROOT
 from preforked import forked_programs
 from torch.nn.functional import cross_entropy
-from wheels import run_example
+from wheels import run_example, succeed
 
 WITHIN = 800.0
 STEPS = 4
@@ -41,7 +41,7 @@ def output(installation: Installation, command: PageCommand, folder: Path) -> st
     if command.example == "with_ray":
         return output_of_ray(command)
     installation.needs(*NEEDED.get(command.example, []))
-    return run_example(installation.commands, folder, command, STEPS)
+    return run_example(installation.programs, folder, command, STEPS)
 
 
 def output_of_ray(command: PageCommand) -> str:
@@ -132,6 +132,21 @@ def uses(code: str) -> set[str]:
                     if isinstance(value, ast.Constant) and value.value == "innet"
                 }
     return found
+
+
+def test_the_programs_that_start_soon_are_those_of_the_wheel(
+    installation: Installation, tmp_path: Path
+):
+    python = [str(installation.programs / "python"), "-c"]
+    innet = succeed([*python, "import innet; print(innet.__file__)"], tmp_path)
+    assert Path(innet).is_relative_to(installation.folder)
+    # The parent is a process of the command, which was forked from the environment's Python.
+    look = "import os; print(open(f'/proc/{os.getppid()}/cmdline').read().split(chr(0))[0])"
+    rack = [str(installation.programs / "innet"), "rack", "--workers", "1", "--"]
+    assert (
+        succeed([*rack, str(installation.python), "-c", look], tmp_path)
+        == f"{installation.python}\n"
+    )
 
 
 @pytest.mark.parametrize(
