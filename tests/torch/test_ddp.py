@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import pytest
 from forked import Script, ranks
+from forked_rack import forked_rack
 from paths import ROOT
 from racks import WITHIN
 
-from innet.local.rack import Rack, local_rack
+from innet.local.rack import Rack
 
 DIGITS = ROOT / "examples" / "digits.py"
 WORKERS = 2
@@ -39,7 +40,7 @@ def as_by_torchrun(rack: Rack) -> str:
 
 def train(run: Callable[[Rack], str]) -> tuple[float, str]:
     """Run the script in a rack. Return the accuracy and the parameters' digest of all workers."""
-    with local_rack(WORKERS, slots=32) as rack:
+    with forked_rack(WORKERS, slots=32) as rack:
         said = SAID.findall(run(rack))
         counters = rack.describe_job().counters
     assert counters.completed > 1000
@@ -73,7 +74,7 @@ def test_three_lines_of_it_are_innets():
 
 def test_when_the_switch_dies_it_goes_on_and_ends_with_the_same_bits(trained):
     with (
-        local_rack(WORKERS, slots=32) as rack,
+        forked_rack(WORKERS, slots=32) as rack,
         ranks(DIGITS, [], WORKERS, rack.environment) as workers,
     ):
         assert workers[0].stdout.readline().startswith("epoch 1:")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from forked_rack import forked_rack
 from paths import ROOT
 from preforked import forked_programs
 from waiting import WITHIN, until
@@ -17,7 +18,7 @@ from benchmarks.replicas.kills import SURVIVORS, crew
 from benchmarks.replicas.start import interpreter, lighthouses
 from innet.errors import UsageError
 from innet.local.processes import spawned
-from innet.local.rack import Rack, local_rack
+from innet.local.rack import Rack
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect
 
@@ -45,7 +46,7 @@ def addresses() -> Iterator[Iterator[str]]:
 
 @pytest.fixture(scope="module")
 def rack(addresses) -> Iterator[Rack]:  # without torchft it is not needed
-    with local_rack(SURVIVORS + VICTIMS, udp=True) as running:
+    with forked_rack(SURVIVORS + VICTIMS, udp=True) as running:
         yield running
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 from commands import BIN
+from forked_rack import forked_rack
 from paths import SUPPORT
 from preforked import forked_programs
 from waiting import marked, until
 
 from innet.local.ports import free_tcp_port
 from innet.local.processes import spawned
-from innet.local.rack import Rack, local_rack
+from innet.local.rack import Rack
 
 WITHIN = 400.0
 
@@ -49,7 +50,7 @@ def trained(rack: Rack, commands: list[list[str]], links: list[str]) -> list[lis
 
 
 def test_a_worker_that_dies_is_started_again_and_all_go_on_in_a_new_term(tmp_path: Path):
-    with local_rack(2) as rack:
+    with forked_rack(2) as rack:
         before = rack.describe_job().term
         command = [
             *torchrun(), "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
@@ -63,7 +64,7 @@ def test_a_worker_that_dies_is_started_again_and_all_go_on_in_a_new_term(tmp_pat
 
 
 def test_two_nodes_train_together(tmp_path: Path):
-    with local_rack(2) as rack:
+    with forked_rack(2) as rack:
         command = [
             *torchrun(), "--nnodes", "2", "--nproc-per-node", "1", "--local-addr", "127.0.0.1",
             "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_tcp_port()}",
