@@ -31,10 +31,14 @@ NAMES = ("innet", "innet-switch")
 _BIN = Path(sys.executable).parent
 _CLIENT = Path(__file__).with_name("forked_python.py")
 OF_COMMANDS = (
-    "innet.cli", "innet.controller.server", "innet.host.join", "innet.switch.cli",
+    "innet.cli", "innet.controller.server", "innet.emulation.run", "innet.host.join",
+    "innet.observe.checklist", "innet.observe.top", "innet.rpc.certificates",
+    "innet.servers.pbox.server", "innet.switch.cli",
     "innet.switch.engine.library", "innet.switch.p4runtime.device",
-    "innet.switch.p4runtime.service",
+    "innet.switch.p4runtime.service", "numpy.random", "pydantic.fields", "pydantic.type_adapter",
 )  # fmt: skip
+"""Typer imports pydantic when it has read the arguments."""
+
 OF_TRAININGS = (
     "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.run", "sklearn.datasets",
     "innet.host.join",
