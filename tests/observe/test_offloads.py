@@ -4,10 +4,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
-from paths import ROOT, SUPPORT
+from paths import SUPPORT
+from preforked import forked_programs
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not (shutil.which("ip") and shutil.which("ethtool")),
@@ -18,8 +18,7 @@ pytestmark = pytest.mark.skipif(
 def findings(way: str) -> dict[str, list]:
     """Return what doctor says about a worker behind a port of this kind."""
     done = subprocess.run(
-        ["unshare", "--net", sys.executable, str(SUPPORT / "veth_rack.py"), way],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:{SUPPORT}"},
+        ["unshare", "--net", forked_programs() / "python", SUPPORT / "veth_rack.py", way],
         capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
