@@ -11,7 +11,7 @@ from innet.errors import UsageError
 from innet.machine.packaged import read
 from innet.p4runtime import p4info_pb2
 
-SLOTS = {64: 8192, 256: 1024}
+SLOTS = {64: 8192, 256: 1024, 1024: 1024}
 """Lanes per packet of the committed programs, and the slots of each."""
 
 
