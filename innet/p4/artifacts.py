@@ -36,7 +36,8 @@ def artifact(lanes: int) -> Artifact:
     Raises UsageError if there is none, or IncompleteInstallation if its files are missing.
     """
     if lanes not in SLOTS:
-        have = " and ".join(str(each) for each in SLOTS)
+        *few, last = SLOTS
+        have = f"{', '.join(map(str, few))} and {last}"
         raise UsageError(f"there is no program for {lanes} lanes, only for {have}")
     text = read("innet.p4", f"compiled/innet-{lanes}.p4info.txtpb").decode()
     return Artifact(
