@@ -216,13 +216,13 @@ def connect_to_service(sock: socket.socket, ip: str, port: int) -> None:
 
 
 def _check_mtu(sock: socket.socket, ip: str, lanes: int) -> None:
-    """Raise UsageError if the kernel would cut packets with lanes into fragments, which no switch sums."""
+    """Raise UsageError if the kernel would cut packets into fragments, which no switch sums."""
     needed = ENCAPSULATION_BYTES - ETHERNET_BYTES + packet_bytes(lanes)
     if (most := route_mtu(sock)) < needed:
         raise UsageError(
             f"cannot open link 'host' to the switch's service address {ip}: packets with {lanes} lanes "
-            f"need an MTU of {needed} bytes, and this way has {most}; raise the MTU of the interface and of "
-            "all on the way (`ip link set dev NAME mtu 9000`), or add the switch with fewer lanes"
+            f"need an MTU of {needed} bytes, and this way has {most}; raise the MTU of the interface and "
+            "of all on the way (`ip link set dev NAME mtu 9000`), or add the switch with fewer lanes"
         )
 
 

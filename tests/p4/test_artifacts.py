@@ -103,7 +103,9 @@ def compile_to(lanes: int, slots: int, target: Path) -> None:
 
 
 def test_lanes_that_the_program_cannot_have_end_with_code_2(tmp_path: Path):
-    refuse("65 lanes: .* 64 or 256 or 1024", "innet", *f"p4 compile -o {tmp_path} --lanes 65".split())
+    refuse(
+        "65 lanes: .* 64 or 256 or 1024", "innet", *f"p4 compile -o {tmp_path} --lanes 65".split()
+    )
 
 
 def test_without_the_p4_compiler_the_error_says_what_to_do(tmp_path: Path):

@@ -152,9 +152,7 @@ def mortal_switch(ports: int, *options: str) -> Iterator[MortalSwitch]:
 
 
 @contextlib.contextmanager
-def rack_of(
-    switch: MortalSwitch, address: str = "", lanes: int = 0, **more
-) -> Iterator[Rack]:
+def rack_of(switch: MortalSwitch, address: str = "", lanes: int = 0, **more) -> Iterator[Rack]:
     """Yield a rack with this switch, reached at its own address or another.
 
     Packets have so many lanes, or the controller's default. `more` are arguments of

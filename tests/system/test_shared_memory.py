@@ -33,7 +33,7 @@ SERVICE = Address("02:00:00:00:00:fe", "10.0.255.254", 19790)
 LANES = 64
 OFFER = socket.CMSG_LEN(3 * array.array("i").itemsize)
 RING_BYTES = 1 << 20
-LARGE = (4 << 20) // 4 + 1000  # numbers, whose sums are stored past the caches
+LARGE = (8 << 20) // 4 + 1000  # numbers; float_reducer.LARGE and more bytes
 ELEMENTS = int(os.environ.get("INNET_SOAK_ELEMENTS", "50000"))
 PIECE = 500_000
 
