@@ -31,8 +31,9 @@ from waiting import until
 
 from innet.emulation import requirements
 from innet.emulation.plan import plan
-from innet.emulation.run import RUN_FOLDER, remove_leftovers
+from innet.emulation.run import RUN_FOLDER
 from innet.emulation.topology import load
+from innet.machine.scratch import remove_leftovers
 
 
 @pytest.fixture(autouse=True)
