@@ -58,8 +58,8 @@ app = typer.Typer(pretty_exceptions_enable=False)
 @app.command()
 def main(
     workers: Annotated[int, typer.Option(min=2, max=32, help="Worker processes.")] = 4,
-    lanes: Annotated[int, typer.Option(help="Integers per packet: 64 or 256.")] = 256,
-    slots: Annotated[int, typer.Option(help="Chunks under way at once.")] = 512,
+    lanes: Annotated[int, typer.Option(help="Integers per packet: 64, 256 or 1024.")] = 1024,
+    slots: Annotated[int, typer.Option(help="Chunks under way at once.")] = 128,
     largest: Annotated[int, typer.Option(help="MiB of the largest all-reduce.")] = 64,
     transports: Annotated[str, typer.Option(help="Transports, separated by commas.")] = ",".join(
         TRANSPORTS

@@ -11,7 +11,7 @@ from innet.terminal.options import Lanes
 def demo(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training set.")] = 30,
     workers: Annotated[int, typer.Option(min=1, max=32, help="Worker processes.")] = 4,
-    lanes: Lanes = 256,
+    lanes: Lanes = 1024,
     quantizer: Annotated[
         str,
         typer.Option(
@@ -41,7 +41,7 @@ def rack(
         list[str], typer.Argument(help="The command to run, after [b]--[/b]; for example torchrun.")
     ],
     workers: Annotated[int, typer.Option(min=1, max=32, help="Worker processes.")],
-    lanes: Lanes = 256,
+    lanes: Lanes = 1024,
     slots: Annotated[int, typer.Option(min=1, help="Chunks in flight at once.")] = 128,
     cables: Annotated[
         int, typer.Option(min=1, help="Cables per worker. Every process group needs one.")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Keep = Callable[[Any, Any], None]
 """A function that keeps the residual, from the contributed values and whether each has counted."""
 
-LARGE = 4 << 20
+LARGE = 8 << 20
 """The bytes from which on a vector's sums are not kept.
 
 Their floats are made of the packets. So nobody could give the sums to a worker that lacks some. The

@@ -37,9 +37,16 @@ from innet.host.connections import (
 from innet.host.numpy_socket import NumpySocket
 from innet.host.packets import Packets
 from innet.host.waker import Waker
-from innet.machine.sockets import enlarge_buffers, join_datagrams, take_part_in_ecn
+from innet.machine.sockets import enlarge_buffers, join_datagrams, route_mtu, take_part_in_ecn
 from innet.wire.check import seal
-from innet.wire.frames import SOURCE_IP, SOURCE_PORT, Address, encapsulation
+from innet.wire.frames import (
+    ENCAPSULATION_BYTES,
+    ETHERNET_BYTES,
+    SOURCE_IP,
+    SOURCE_PORT,
+    Address,
+    encapsulation,
+)
 from innet.wire.records import Records, packet_bytes, packet_dtype
 
 _SHARED = "shm:"
@@ -161,6 +168,7 @@ def open_link(
     if spec == "host":
         with _socket() as sock:
             connect_to_service(sock, service.ip, service.udp_port)
+            _check_mtu(sock, service.ip, lanes)
             own = Address("", *sock.getsockname())
             return Link(sock, lanes, own, service, waker=waker, sealed=sealed)
     own = own_address(spec)
@@ -205,6 +213,17 @@ def connect_to_service(sock: socket.socket, ip: str, port: int) -> None:
             f"interface that leads to the switch an address in its subnet (`ip route get {ip}` says by "
             "which way packets leave)"
         ) from problem
+
+
+def _check_mtu(sock: socket.socket, ip: str, lanes: int) -> None:
+    """Raise UsageError if the kernel would cut packets into fragments, which no switch sums."""
+    needed = ENCAPSULATION_BYTES - ETHERNET_BYTES + packet_bytes(lanes)
+    if (most := route_mtu(sock)) < needed:
+        raise UsageError(
+            f"cannot open link 'host' to the switch's service address {ip}: packets with {lanes} lanes "
+            f"need an MTU of {needed} bytes, and this way has {most}; raise the MTU of the interface and "
+            "of all on the way (`ip link set dev NAME mtu 9000`), or add the switch with fewer lanes"
+        )
 
 
 def _connect_cable(

@@ -24,7 +24,7 @@ LONG_QUEUE_BYTES = 128 * FRAME_MEMORY
 SIOCOUTQ = 0x5411
 """Linux's request for the memory of the packets of a socket that still wait for the link."""
 
-_ECN_CAPABLE, _IP_RECVTOS = 2, 13
+_ECN_CAPABLE, _IP_RECVTOS, _IP_MTU = 2, 13, 14
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 
 
@@ -44,6 +44,11 @@ def take_part_in_ecn(sock: socket.socket) -> None:
     """Let hops mark a UDP socket's packets where their queues are long, and tell received marks."""
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _ECN_CAPABLE)
     sock.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
+
+
+def route_mtu(sock: socket.socket) -> int:
+    """Return the most bytes of an IP packet on the way of a connected UDP socket, as far as is known."""
+    return sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
 
 
 def join_datagrams(sock: socket.socket) -> None:

@@ -11,7 +11,7 @@ from innet.errors import UsageError
 from innet.model.all_reduce import SlotParameters
 from innet.model.links import LinkModel
 
-SWITCH_SLOTS = {64: 8192, 256: 1024}
+SWITCH_SLOTS = {64: 8192, 256: 1024, 1024: 1024}
 """The slots of the compiled programs, by lanes."""
 
 _BYTES = 4  # of an integer

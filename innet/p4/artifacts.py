@@ -11,7 +11,7 @@ from innet.errors import UsageError
 from innet.machine.packaged import read
 from innet.p4runtime import p4info_pb2
 
-SLOTS = {64: 8192, 256: 1024}
+SLOTS = {64: 8192, 256: 1024, 1024: 1024}
 """Lanes per packet of the committed programs, and the slots of each."""
 
 
@@ -36,7 +36,8 @@ def artifact(lanes: int) -> Artifact:
     Raises UsageError if there is none, or IncompleteInstallation if its files are missing.
     """
     if lanes not in SLOTS:
-        have = " and ".join(str(each) for each in SLOTS)
+        *few, last = SLOTS
+        have = f"{', '.join(map(str, few))} and {last}"
         raise UsageError(f"there is no program for {lanes} lanes, only for {have}")
     text = read("innet.p4", f"compiled/innet-{lanes}.p4info.txtpb").decode()
     return Artifact(

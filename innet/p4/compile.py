@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from innet.errors import CompilerError
 from innet.p4.artifacts import SLOTS, digest
@@ -11,7 +12,13 @@ from innet.p4.versions import CompilerVersion
 
 COMPILER = "p4c-bm2-ss"
 SOURCES = Path(__file__).parent
+_POSITION = "source_info"
 _MAIN = Path("v1model/innet.p4")
+_MOST_LANES_WITH_POSITIONS = 256
+"""The most lanes for which the JSON keeps the positions in the sources.
+
+They take three quarters of it: 24 MB with 1024 lanes, which a switch would have to read.
+"""
 
 
 def compile_program(lanes: int, slots: int, target: Path) -> list[Path]:
@@ -32,7 +39,19 @@ def compile_program(lanes: int, slots: int, target: Path) -> list[Path]:
     )  # fmt: skip
     if done.returncode:
         raise CompilerError(f"{COMPILER} failed:\n{done.stderr.strip()}")
+    if lanes > _MOST_LANES_WITH_POSITIONS:
+        without = _without_positions(json.loads(program.read_bytes()))
+        program.write_text(json.dumps(without, separators=(",", ":")) + "\n")
     return [program, info]
+
+
+def _without_positions(part: Any) -> Any:
+    """Return a part of p4c's JSON without the positions in the sources."""
+    if isinstance(part, dict):
+        return {name: _without_positions(each) for name, each in part.items() if name != _POSITION}
+    if isinstance(part, list):
+        return [_without_positions(each) for each in part]
+    return part
 
 
 def compile_artifacts(target: Path) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from innet.wire.layout import UDP_PORT, Ecn
 
-ENCAPSULATION_BYTES = 14 + 20 + 8
+ETHERNET_BYTES = 14
+ENCAPSULATION_BYTES = ETHERNET_BYTES + 20 + 8
 SOURCE_IP, SOURCE_PORT = slice(26, 30), slice(34, 36)
 """The position of the sender's address and port in these bytes."""
 

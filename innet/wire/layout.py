@@ -16,7 +16,7 @@ VERSION = 4
 LANE_BYTES = 4
 """A lane is a signed 32-bit integer in network byte order."""
 
-MAX_LANES = 256
+MAX_LANES = 1024
 """The most lanes of a packet: as many as ``innet/p4/shared/unroll.p4`` can write out."""
 
 MOST_CONTRIBUTORS = 64

@@ -342,7 +342,7 @@ def test_marks_shrink_the_window_and_leave_the_flags(compiled, monkeypatch):
 
 
 @needs_compiler
-@pytest.mark.parametrize("lanes", [1, 7, 64, 256])
+@pytest.mark.parametrize("lanes", [1, 7, 64, 256, 1024])
 def test_vectors_are_scaled_to_the_same_bits(lanes, monkeypatch):
     chance = np.random.default_rng(lanes)
     values = chance.standard_normal((200, lanes), np.float32)

@@ -19,7 +19,7 @@ MANY = 1 << 20
 links = st.builds(LinkModel, st.floats(1e-7, 1e-4), st.floats(8e-12, 8e-9))
 
 
-@given(link=links, lanes=st.sampled_from([64, 256]), hops=st.sampled_from([1, 2]))
+@given(link=links, lanes=st.sampled_from([64, 256, 1024]), hops=st.sampled_from([1, 2]))
 def test_the_needed_slots_are_the_least_that_fill_the_link(link, lanes, hops):
     found = capacity(link, lanes, hops=hops, switch_slots=MANY)
 

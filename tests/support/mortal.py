@@ -152,14 +152,15 @@ def mortal_switch(ports: int, *options: str) -> Iterator[MortalSwitch]:
 
 
 @contextlib.contextmanager
-def rack_of(switch: MortalSwitch, address: str = "", **more) -> Iterator[Rack]:
+def rack_of(switch: MortalSwitch, address: str = "", lanes: int = 0, **more) -> Iterator[Rack]:
     """Yield a rack with this switch, reached at its own address or another.
 
-    `more` are arguments of :class:`ControllerServer`.
+    Packets have so many lanes, or the controller's default. `more` are arguments of
+    :class:`ControllerServer`.
     """
     server = ControllerServer("127.0.0.1:0", **more)
     with contextlib.closing(server), serving_rack(f"127.0.0.1:{server.port}", switch) as rack:
-        add_switch(rack, switch, address)
+        add_switch(rack, switch, address, lanes)
         yield rack
 
 
@@ -171,12 +172,15 @@ def serving_rack(controller: str, switch: MortalSwitch) -> Iterator[Rack]:
         yield Rack(switch, controller, stub, list(switch.links))
 
 
-def add_switch(rack: Rack, switch: MortalSwitch, address: str = "") -> None:
+def add_switch(rack: Rack, switch: MortalSwitch, address: str = "", lanes: int = 0) -> None:
     """Put the rack's controller in charge of the switch."""
     with translated("add the switch"):
         rack.stub.AddSwitch(
             pb.AddSwitchRequest(
-                name="tor", grpc_address=address or switch.address, ports=switch.ports
+                name="tor",
+                grpc_address=address or switch.address,
+                ports=switch.ports,
+                lanes=lanes,
             )
         )
 

@@ -33,7 +33,7 @@ SERVICE = Address("02:00:00:00:00:fe", "10.0.255.254", 19790)
 LANES = 64
 OFFER = socket.CMSG_LEN(3 * array.array("i").itemsize)
 RING_BYTES = 1 << 20
-LARGE = (4 << 20) // 4 + 1000  # numbers, whose sums are stored past the caches
+LARGE = (8 << 20) // 4 + 1000  # numbers; float_reducer.LARGE and more bytes
 ELEMENTS = int(os.environ.get("INNET_SOAK_ELEMENTS", "50000"))
 PIECE = 500_000
 
@@ -51,6 +51,17 @@ def switch(tmp_path_factory) -> Iterator[MortalSwitch]:
 def rack(switch) -> Iterator[Rack]:
     with rack_of(switch, policy=Policy(lease_s=WITHIN)) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def wide_rack(tmp_path_factory) -> Iterator[Rack]:
+    """Yield a rack whose packets have 1024 lanes."""
+    switch = MortalSwitch(WORKERS, folder=tmp_path_factory.mktemp("wide"))
+    try:
+        with rack_of(switch, lanes=1024, policy=Policy(lease_s=WITHIN)) as running:
+            yield running
+    finally:
+        switch.stop()
 
 
 @contextlib.contextmanager
@@ -108,13 +119,34 @@ def test_sums_are_exact(rack):
             check_sum(agents, size)
 
 
-@pytest.mark.timeout(4 * 3600)
-def test_faults_in_a_cable_change_no_sum(rack):
-    with faulty_job(rack, WORKERS, 64, seed=5, faults=Faults.all(0.01)) as job:
+def faults_change_no_sum(rack: Rack, seed: int, faults: Faults) -> None:
+    with faulty_job(rack, WORKERS, 64, seed=seed, faults=faults) as job:
         for done in range(0, ELEMENTS, PIECE):
             job.sum(min(PIECE, ELEMENTS - done))
         counts = job.wiring.total()
     assert min(counts.dropped, counts.duplicated, counts.delayed, counts.corrupted) > 0
+
+
+@pytest.mark.timeout(4 * 3600)
+def test_faults_in_a_cable_change_no_sum(rack):
+    faults_change_no_sum(rack, seed=5, faults=Faults.all(0.01))
+
+
+@pytest.mark.timeout(4 * 3600)
+def test_faults_change_no_sum_in_packets_of_1024_lanes(wide_rack):
+    faults_change_no_sum(wide_rack, seed=6, faults=Faults.all(0.05))
+
+
+def test_large_vectors_in_packets_of_1024_lanes_are_exact(wide_rack):
+    with workers(wide_rack) as agents:
+        check_sum(agents, LARGE)
+        given = np.random.default_rng(7).integers(-999, 999, (WORKERS, LARGE)).astype(np.float32)
+        calls = [
+            agent.submit(own.copy(), "sum", in_place=True)
+            for agent, own in zip(agents, given, strict=True)
+        ]
+        for each in calls:
+            np.testing.assert_array_equal(each.result(), given.sum(0))
 
 
 def test_a_switch_that_was_killed_and_started_again_is_found(rack):

@@ -44,7 +44,7 @@ from innet.wire.records import blank, get_field, packet_bytes, packet_dtype, set
 
 P4 = Path(innet.__file__).parent / "p4"
 HEADERS_P4 = P4 / "shared" / "headers.p4"
-LANES = pytest.mark.parametrize("lanes", [64, 256])
+LANES = pytest.mark.parametrize("lanes", [64, 256, 1024])
 
 
 @cache
@@ -88,7 +88,7 @@ def test_scapy_layer_has_the_p4_headers_fields():
 
 
 @pytest.mark.parametrize("front", [0, ENCAPSULATION_BYTES])
-@pytest.mark.parametrize("lanes", [0, 64, 256])
+@pytest.mark.parametrize("lanes", [0, 64, 256, 1024])
 def test_numpy_view_has_the_p4_headers_fields(lanes: int, front: int):
     dtype = packet_dtype(lanes, front)
     view = [
@@ -106,7 +106,8 @@ def test_numpy_view_has_the_p4_headers_fields(lanes: int, front: int):
 @LANES
 def test_lanes_are_where_p4_has_them(lanes: int):
     fields = p4_header("lanes_t", lanes)
-    assert fields == [(f"lane_{lane:02x}", 8 * LANE_BYTES) for lane in range(lanes)]
+    digits = 3 if lanes > 1 << 8 else 2
+    assert fields == [(f"lane_{lane:0{digits}x}", 8 * LANE_BYTES) for lane in range(lanes)]
     column, offset = packet_dtype(lanes).fields["lanes"][:2]
     assert (column.base, column.shape, offset) == (np.dtype(">i4"), (lanes,), HEADER_BYTES)
     assert len(bytes(Lanes(lanes=[0] * lanes))) == column.itemsize == lanes * LANE_BYTES
@@ -129,7 +130,7 @@ headers = st.fixed_dictionaries(
     {each.name: st.integers(0, 2**each.bits - 1) for each in HEADER}
     | {"kind": st.sampled_from(sorted(WITH_LANES)).map(int)}
 )
-lane_values = st.sampled_from([64, 256]).flatmap(lambda lanes: arrays(np.int32, lanes))
+lane_values = st.sampled_from([64, 256, 1024]).flatmap(lambda lanes: arrays(np.int32, lanes))
 addresses = st.builds(
     Address,
     st.binary(min_size=6, max_size=6).map(mac_text),
@@ -286,7 +287,7 @@ def test_the_check_is_the_upper_half_of_the_weighted_sum(packet):
     assert made["check"][0] == weighted % 2**64 >> 32
 
 
-@given(st.integers(0, 40), st.sampled_from([0, 64, 256]), st.sampled_from([0, 42]), st.data())
+@given(st.integers(0, 40), st.sampled_from([0, 64, 256, 1024]), st.sampled_from([0, 42]), st.data())
 def test_a_batch_is_checked_packet_by_packet(count: int, lanes: int, front: int, data):
     batch = blank(count, lanes, Kind.CONTRIBUTION, bytes(range(front)))
     batch["sequence"] = np.arange(count)

@@ -5,6 +5,10 @@ the intermediate form: `packet`, `expressions`, `externs`, `actions`, `parser`, 
 `entries`. Each checks that the names in its part belong to something in the program.
 """
 
+import contextlib
+import gc
+from collections.abc import Iterator
+
 from innet.errors import UnsupportedProgram
 from innet.switch import ir, limits
 from innet.switch.bmv2json.actions import Actions
@@ -17,7 +21,23 @@ from innet.switch.bmv2json.parser import Parser
 
 def load(text: str | bytes) -> ir.Program:
     """Read a BMv2 JSON document. Raises UnsupportedProgram, which names the problem and its place."""
-    document = parse(text)
+    with _without_collector():
+        return _load(parse(text))
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep Python's garbage collector from searching a large document again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _load(document: JsonObject) -> ir.Program:
     if document.items("extern_instances"):
         raise UnsupportedProgram("extern instances are not supported")
     packet = Packet(document)

@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 enum { RECEIVE_BATCH = 16 };
-enum { SHARED_BATCH = 64 }; /* frames that come without a call, before other ports have a turn */
+enum { SHARED_BATCH = 128 }; /* frames that come without a call, before other ports have a turn */
+enum { XDP_BATCH = 64 };     /* the same of frames that XDP brings */
 enum { FETCHED = 4 }; /* frames whose cells are fetched before the first of them is processed */
 /* The places of frames do not all start at the same set of the cache. */
 enum { FRAME_PLACE = RT_MAX_FRAME + 17 * CACHE_LINE };
@@ -435,7 +436,7 @@ static void pull_frames(struct sw *sw, uint32_t number)
     for (uint32_t i = 0; i < xdp->count; i++) {
         struct xdp_queue *queue = &xdp->queues[i];
         uint32_t room = cores_room(sw);
-        uint32_t count = xdp_look(queue, room < SHARED_BATCH ? room : SHARED_BATCH);
+        uint32_t count = xdp_look(queue, room < XDP_BATCH ? room : XDP_BATCH);
         for (uint32_t j = 0; j < count; j++) {
             struct xdp_desc frame = xdp_frame(queue, j);
             spread_frame(sw, number, queue->chunks + frame.addr, frame.len, &passes);

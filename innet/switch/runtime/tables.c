@@ -159,7 +159,7 @@ RT_INLINE struct entry *look_up(struct sw *sw, uint32_t table_id, const uint8_t 
     return noted(sw, table, find_best(table, key, bytes, spans, span_count));
 }
 
-/* A table of many masks takes a lookup for each. Its packets often have few keys. */
+/* Packets often have few keys, and a table of many masks takes a lookup for each mask. */
 static struct entry *recall(struct table *table, const uint8_t *key)
 {
     uint64_t word;
@@ -185,9 +185,7 @@ struct entry *rt_lookup(struct sw *sw, uint32_t table, const uint8_t *key)
 struct entry *rt_lookup_8(struct sw *sw, uint32_t table_id, const uint8_t *key)
 {
     struct table *table = &sw->tables[table_id];
-    if (table->group_count > 1)
-        return noted(sw, table, recall(table, key));
-    return look_up(sw, table_id, key, 8, NULL, 0);
+    return noted(sw, table, recall(table, key));
 }
 
 struct entry *rt_lookup_16(struct sw *sw, uint32_t table, const uint8_t *key)
