@@ -19,7 +19,6 @@ import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -35,6 +34,7 @@ from benchmarks.programs import Program, running
 from innet.errors import UsageError
 from innet.local.ports import port_options
 from innet.local.processes import command, serving
+from innet.machine.scratch import scratch_folder
 from topologies import namespaces
 
 TCP = {"cubic": ("cubic", 0), "cubic with ECN": ("cubic", 1), "bbr": ("bbr", 0)}
@@ -75,7 +75,7 @@ def rack(mbits: float, queue: int, lanes: int, slots: int) -> Iterator[tuple[nam
         for namespace, interface in (made.workers[0], "eth0"), (made.switch, "eth1"):
             cap = f"tc qdisc add dev {interface} root tbf rate {mbits}mbit burst {_BURST} limit {queue}"
             subprocess.run([*namespaces.inside(namespace), *cap.split()], check=True)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="innet-"))
+        folder = stack.enter_context(scratch_folder())
         p4runtime, far = f"unix:{folder}/p4runtime", namespaces.inside(made.workers[2])
         run_switch = [*command("innet.switch.cli"), "--no-p4", "--grpc-server-addr", p4runtime]
         run_switch += port_options(["eth1", "eth2", "eth3"])

@@ -21,7 +21,6 @@ import json
 import os
 import platform
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +38,7 @@ from innet.controller.defaults import WORKER_LEASE_S
 from innet.errors import InnetError
 from innet.local.ports import free_cables, free_tcp_port, port_options
 from innet.local.processes import announced, command, serving, spawned
+from innet.machine.scratch import scratch_folder
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
 from innet.wire.layout import MOST_CONTRIBUTORS
@@ -197,7 +197,7 @@ def shares(
 def measured(count: int, processes: int, seconds: float, rounds: int) -> Figures:
     """Return the figures with so many workers."""
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="innet-")))
+        folder = stack.enter_context(scratch_folder())
         tor, links = stack.enter_context(switch(processes))
         other, _ = stack.enter_context(switch(1))
         controller = Controller(folder)

@@ -128,8 +128,8 @@ def _peers(console: Console, mbit: int, mib: int, steps: int) -> Sequence[Outcom
     ]
     outcomes = measure(console, Network(2, 4, mbit * MBIT, server=True), cases)
     title = f"two racks of four hosts, {mbit} Mbit/s, {mib} MiB of float32"
-    faster = [each.step_s / outcomes[0].step_s for each in outcomes]
-    compare(console, title, outcomes, "innet is faster by", faster)
+    longer = [each.step_s / outcomes[0].step_s for each in outcomes]
+    compare(console, title, outcomes, "times as long as innet", longer)
     return outcomes
 
 

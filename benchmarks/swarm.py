@@ -23,7 +23,6 @@ import json
 import os
 import platform
 import subprocess
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -43,6 +42,7 @@ from benchmarks.lossy_cables import lossy
 from innet.errors import InnetError, UsageError
 from innet.local.ports import free_cables, port_options, shared_cables
 from innet.local.processes import announced, command, spawned
+from innet.machine.scratch import scratch_folder
 from innet.model.all_reduce import SlotParameters
 from innet.model.scenario import Scenario, SimulatedLink, switch_tree
 from innet.model.simulate import simulate
@@ -151,7 +151,7 @@ def running(
     """
     parents = tree.parents
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="innet-swarm-")))
+        folder = stack.enter_context(scratch_folder())
         cables, links = _cables_of_racks(tree, folder)
         uplinks = _join_switches(parents, cables, loss, seed, stack)
         processes = _start(cables, folder, stack)
@@ -247,7 +247,7 @@ def measured(
 ) -> Figures:
     """Return the figures of a sum. Raises InnetError if any result of any worker is wrong."""
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="innet-")))
+        folder = stack.enter_context(scratch_folder())
         controller = Controller(folder, _LEASE)
         stack.callback(controller.close)
         began = time.monotonic()

@@ -12,7 +12,7 @@ come late. The simulator gets these from the setting:
 and these from measurements that contain no sum:
 
 * the delay of a link, from the barrier, which is a packet each way
-* the control traffic, from the counters of an idle link: all workers' heartbeats share the slow links
+* the control traffic, from the counters of an idle link: heartbeats share the slow links
 * the start of each worker, from the same clock that takes the time
 
 So what the processors of this machine do to the starts is no error of the simulator. What they do
@@ -101,7 +101,7 @@ class Setting:
         """Return what the simulator is to simulate.
 
         `delay` is that of a link, in seconds. `control` is the control traffic on a worker's link, in
-        bits per second. The switches flood it, so it is the same on every link.
+        bits per second. A rack's uplink carries that of all its workers.
         """
         slots = SlotParameters(self.slots)
         # The others wait for the slow host's link all the time, so all may as well be slow.
@@ -112,7 +112,8 @@ class Setting:
             background_burst=OTHER_PACKETS * OTHER_BYTES if self.background else CONTROL_BYTES,
         )  # fmt: skip
         rate = (self.uplink or self.rate) * _MBIT
-        uplink = replace(line, rate=rate, background=control / rate, background_burst=CONTROL_BYTES)
+        share = self.hosts * control / rate
+        uplink = replace(line, rate=rate, background=share, background_burst=CONTROL_BYTES)
         tree = (Level(below, self.racks), Level(uplink)) if self.racks > 1 else (Level(below),)
         size = 4.0 * slots.lanes * chunks
         return Scenario(self.workers, size, tree, slots, tuple(starts))

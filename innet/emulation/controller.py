@@ -107,6 +107,7 @@ def set_up(
 
 
 def _add_request(plan: Plan, switch: PlannedSwitch, p4runtime: str) -> pb.AddSwitchRequest:
+    port = plan.towards_controller(switch)
     return pb.AddSwitchRequest(
         name=switch.name,
         grpc_address=p4runtime,
@@ -114,6 +115,7 @@ def _add_request(plan: Plan, switch: PlannedSwitch, p4runtime: str) -> pb.AddSwi
         ports=switch.ports,
         service=_address_message(plan.service),
         lanes=plan.lanes,
+        stations=[pb.Station(mac=plan.controller.address.mac, port=port)] if port else [],
         uplinks=[
             pb.Uplink(parent=up.parent.node, port=up.child.port, parent_port=up.parent.port)
             for up in switch.uplinks

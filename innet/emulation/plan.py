@@ -85,6 +85,15 @@ class Plan:
         """Return the switch in which a job's sums are finished."""
         return self.switches[0]
 
+    def towards_controller(self, switch: PlannedSwitch) -> int | None:
+        """Return the port of a switch that leads to the controller.
+
+        Ordinary frames take first uplinks only, so none come to another switch without a parent.
+        """
+        if switch is not self.root:
+            return switch.uplinks[0].child.port if switch.uplinks else None
+        return next(link.parent.port for link in self.links if link.child.node == CONTROLLER)
+
 
 def plan(topology: Topology) -> Plan:
     """Give every node of a topology its ports and addresses.

@@ -1,12 +1,8 @@
 """A whole emulation, from the checks to the report. Nothing of it is left afterwards."""
 
 import contextlib
-import os
-import re
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +19,7 @@ from innet.emulation.topology import load
 from innet.emulation.traffic import TrafficReader, TrafficSampler
 from innet.errors import InnetError, UsageError
 from innet.machine.private import make_folder
+from innet.machine.scratch import scratch_folder
 from innet.terminal.app import print_error
 from innet.terminal.console import PlainConsole
 from innet.terminal.signals import INTERRUPTS, Stopped
@@ -56,10 +53,8 @@ def emulate(topology: Path, command: Sequence[str], options: Options) -> int:
             raise UsageError(f"cannot write to {path}: there is no folder {path.parent}")
     if options.plot:
         import matplotlib  # noqa: F401, ICN001 - it had better be missing now than at the end
-    folders = make_folder(RUN_FOLDER)
-    remove_leftovers(folders)
-    with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=folders) as folder:
-        emulation = _Emulation(topology.stem, planned, command, options, Path(folder))
+    with scratch_folder(make_folder(RUN_FOLDER)) as folder:
+        emulation = _Emulation(topology.stem, planned, command, options, folder)
         return run_in_namespaces(emulation.run)
 
 
@@ -191,21 +186,3 @@ def _prompt(net: Any) -> None:
     from mininet.cli import CLI
 
     CLI(net)
-
-
-def remove_leftovers(folders: Path) -> None:
-    """Remove the folders that killed emulations have left in `folders`. Nothing else can be left.
-
-    Links are not followed. Folders of other users are kept.
-    """
-    for folder in _leftovers(folders):
-        with contextlib.suppress(OSError):
-            if folder.lstat().st_uid == os.geteuid():
-                shutil.rmtree(folder)
-
-
-def _leftovers(folders: Path) -> Iterator[Path]:
-    for folder in folders.iterdir():
-        found = re.fullmatch(r"(\d+)-\w+", folder.name)
-        if found and not Path("/proc", found[1]).exists():
-            yield folder

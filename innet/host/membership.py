@@ -181,7 +181,10 @@ class Membership:
         if isinstance(event, Exception):
             raise event
         if event.WhichOneof("event") != wanted:
-            raise ControllerError(f"the controller sent {event}, not an {wanted}")
+            raise ControllerError(
+                f"the controller sent {event}, not an {wanted}: install one version of innet on "
+                "all machines"
+            )
         return event
 
     def _open(self, timeout: float) -> "_Stream":
@@ -198,7 +201,9 @@ class Membership:
         """Receive the controller's messages, on one stream after the other."""
         while True:
             try:
-                problem: Exception = ControllerError("the controller has closed the stream")
+                problem: Exception = ControllerError(
+                    "the controller has closed the stream: see the controller's log, and join again"
+                )
                 with translated("join the job"):
                     for event in self._stream.events():
                         self._take(event)

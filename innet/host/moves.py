@@ -130,7 +130,7 @@ class Moves:
             names = ", ".join(map(str, lacking))
             raise WorkersMissing(
                 f"the bytes of worker {names} are missing: it has left the job, or came after the "
-                "quorum, and nobody else has them"
+                "quorum, and nobody else has them; join the job again, or let its quorum be all workers"
             )
 
 

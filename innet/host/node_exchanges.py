@@ -170,7 +170,10 @@ class NodeExchanges(Exchanges):
         self._table.put(own, done)
         self._meet(brought)
         if not alike:
-            raise WorkersDisagree("the workers of a node make different exchanges at once")
+            raise WorkersDisagree(
+                "the workers of a node make different exchanges at once: let all of them make the same "
+                "calls, in the same order"
+            )
 
     def _sum_slice(self, lanes: Integers, flags: Flags) -> Reduction:
         ways = flags & np.uint16(Flag.CARRIED | Flag.WANTED)

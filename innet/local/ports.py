@@ -88,7 +88,9 @@ def _own_ports(_: int) -> Iterator[int]:
             if share[0] in owned or _claim(share[0], owned):
                 yield from share
         if not owned:
-            raise InnetError("other processes of innet have taken all ports of this machine")
+            raise InnetError(
+                "other processes of innet have taken all ports of this machine: end some of them"
+            )
 
 
 def _claim(share: int, owned: dict[int, int]) -> bool:

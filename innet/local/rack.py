@@ -2,14 +2,13 @@
 
 import contextlib
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from innet.local.ports import Cable, free_cables, port_options, shared_cables
 from innet.local.processes import command, serving
 from innet.machine import environment as names
+from innet.machine.scratch import scratch_folder
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
 
@@ -52,9 +51,9 @@ def local_rack(
     The cables are in shared memory, or made of `udp`. Ends every process that it has started when
     the block is left. Raises InnetError.
     """
-    with tempfile.TemporaryDirectory(prefix="innet-") as folder:
+    with scratch_folder() as folder:
         count = workers * cables
-        all_cables = free_cables(count) if udp else shared_cables(count, Path(folder))
+        all_cables = free_cables(count) if udp else shared_cables(count, folder)
         with _running(all_cables, lanes, slots, workers) as rack:
             yield rack
 

@@ -58,7 +58,9 @@ def select(job: pb.Job, rank: int | None) -> Selection:
     for member in job.members:
         if member.rank == rank and member.HasField("address"):
             return Selection(job.id, (member.address.ip, member.address.udp_port))
-    raise NotFound(f"the job {job.name!r} has no admitted worker of rank {rank}")
+    raise NotFound(
+        f"the job {job.name!r} has no admitted worker of rank {rank}: `innet job show` lists them"
+    )
 
 
 def show(

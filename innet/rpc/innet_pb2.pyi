@@ -16,7 +16,7 @@ class Activity(_message.Message):
     def __init__(self, busy: bool = ...) -> None: ...
 
 class AddSwitchRequest(_message.Message):
-    __slots__ = ["artifact", "device_id", "grpc_address", "lanes", "name", "ports", "service", "target", "uplinks"]
+    __slots__ = ["artifact", "device_id", "grpc_address", "lanes", "name", "ports", "service", "stations", "target", "uplinks"]
     ARTIFACT_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     GRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class AddSwitchRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
+    STATIONS_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     UPLINKS_FIELD_NUMBER: _ClassVar[int]
     artifact: str
@@ -33,9 +34,10 @@ class AddSwitchRequest(_message.Message):
     name: str
     ports: _containers.RepeatedScalarFieldContainer[int]
     service: Address
+    stations: _containers.RepeatedCompositeFieldContainer[Station]
     target: str
     uplinks: _containers.RepeatedCompositeFieldContainer[Uplink]
-    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., artifact: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., artifact: _Optional[str] = ..., stations: _Optional[_Iterable[_Union[Station, _Mapping]]] = ...) -> None: ...
 
 class Address(_message.Message):
     __slots__ = ["ip", "mac", "udp_port"]
@@ -561,8 +563,16 @@ class SetSwitchPortsRequest(_message.Message):
     uplinks: Uplinks
     def __init__(self, name: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ..., uplinks: _Optional[_Union[Uplinks, _Mapping]] = ...) -> None: ...
 
+class Station(_message.Message):
+    __slots__ = ["mac", "port"]
+    MAC_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    mac: str
+    port: int
+    def __init__(self, mac: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
 class Switch(_message.Message):
-    __slots__ = ["device_id", "drained", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "taken", "target", "uplinks"]
+    __slots__ = ["device_id", "drained", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "stations", "taken", "target", "uplinks"]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -575,6 +585,7 @@ class Switch(_message.Message):
     REACHABLE_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    STATIONS_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     UPLINKS_FIELD_NUMBER: _ClassVar[int]
@@ -590,10 +601,11 @@ class Switch(_message.Message):
     reachable: bool
     service: Address
     slots: int
+    stations: _containers.RepeatedCompositeFieldContainer[Station]
     taken: bool
     target: str
     uplinks: _containers.RepeatedCompositeFieldContainer[Uplink]
-    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ..., drained: bool = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ..., drained: bool = ..., stations: _Optional[_Iterable[_Union[Station, _Mapping]]] = ...) -> None: ...
 
 class SwitchBits(_message.Message):
     __slots__ = ["contributors", "first_slot", "level_bit", "slots"]

@@ -21,6 +21,10 @@ from innet.errors import PeerFailed, UsageError
 WITHIN = 600.0
 """The longest time that a worker waits at a server for the others, in seconds."""
 
+LOST = (
+    "another worker broke down, or has been silent for too long: see its error, and start all again"
+)
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -92,7 +96,7 @@ class CentreServer(ABC):
         """Wait until the condition holds. Call it with the lock held. Raises PeerFailed."""
         done = self.changed.wait_for(lambda: self._failed or condition(), WITHIN)
         if self._failed or not done:
-            raise PeerFailed("another worker broke down, or has been silent for too long")
+            raise PeerFailed(LOST)
 
 
 class CentreOptimizer:

@@ -129,7 +129,9 @@ def test_a_seat_has_to_exist_and_to_be_free():
     told = working()
     with pytest.raises(UsageError, match="no rank 2: the job has 2 workers, with ranks from 0 on"):
         told.join(2)
-    with pytest.raises(AlreadyExists, match="has a worker 1 already"):
+    with pytest.raises(
+        AlreadyExists, match="has a worker 1 already: give every worker a rank of its own"
+    ):
         told.join(1)
     with pytest.raises(NotFound, match="this worker has left the job 'job' meanwhile"):
         told.do("rejoin", 555, fallback=False)

@@ -1,23 +1,30 @@
 """A worker cannot get frames for others from the switch, whatever address it sends a hello from."""
 
+import contextlib
 import dataclasses
+import json
 from collections.abc import Iterator
 
 import pytest
 from assignments import alone
+from commands import refuse, run
 from mortal import MortalSwitch, mortal_switch, rack_of
 from racks import Rack
 from scripted_worker import WITHIN, ScriptedWorker, scripted
 from working_job import assert_sums, at_work, renew
 
 from innet.controller.jobs.host_addresses import HostAddresses, check_host_address
-from innet.controller.jobs.records import Assignment, Attachment, SlotRange, Uplink
+from innet.controller.jobs.records import Assignment, Attachment, SlotRange, Station, Uplink
+from innet.controller.server import ControllerServer
 from innet.controller.state.inventory import broadcast_domain
 from innet.controller.state.registry import Policy
+from innet.controller.state.validation import switch_record
 from innet.controller.switches.entries import Forwarding
 from innet.controller.switches.names import Names
+from innet.controller.switches.reconcile import key
 from innet.errors import AlreadyExists, InnetError, UsageError
 from innet.p4.artifacts import artifact
+from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
 NAMES = Names(artifact(64).p4info)
@@ -149,3 +156,54 @@ def test_an_address_at_two_ports_is_forwarded_to_neither():
     assert len(Forwarding(NAMES).entities([job(1, **once), job(2, **once)])) == 1
     assert Forwarding(NAMES).entities([job(1, **once), job(2, **{"02_00_00_00_00_01": 3})]) == {}
     assert Forwarding(NAMES).entities([job(1, **group)]) == {}
+
+
+def test_a_station_is_forwarded_to_its_port_whatever_workers_say():
+    station, mine = Station("02:00:00:00:00:09", 5), Station(MAC, 5)
+    liar = Attachment(2, Address(MAC, "10.0.0.1"), "tor")
+    job = alone(1, SlotRange(1, 8, 8), 1, 1, {0: liar})
+    expected = {
+        key(each): each
+        for each in (
+            NAMES.entry(
+                "bridge", {"destination": int(mac.replace(":", ""), 16)}, "forward", {"port": 5}
+            )
+            for mac in (station.mac, MAC)
+        )
+    }
+    assert Forwarding(NAMES).entities([job], [station, mine]) == expected
+
+
+@pytest.mark.parametrize(
+    ("stations", "why"),
+    [
+        ([("ff:ff:ff:ff:ff:ff", 1)], "give a machine's MAC address"),
+        ([("02:00:00:00:00", 1)], "give a machine's MAC address"),
+        ([(MAC, 3)], "is at port 3: name a port of the switch"),
+        ([("02:00:00:00:00:0a", 1), ("02:00:00:00:00:0A", 2)], "named twice"),
+        ([(f"02:00:00:00:00:{each:02x}", 1) for each in range(65)], "65 stations are too many"),
+    ],
+)
+def test_stations_that_cannot_be_are_refused(stations: list[tuple[str, int]], why: str):
+    request = pb.AddSwitchRequest(name="tor", grpc_address="127.0.0.1:1", ports=[1, 2])
+    for mac, port in stations:
+        request.stations.add(mac=mac, port=port)
+    with pytest.raises(UsageError, match=why):
+        switch_record(request)
+
+
+def test_a_switch_is_added_with_a_station_whose_port_it_keeps():
+    with (
+        mortal_switch(4) as switch,
+        contextlib.closing(ControllerServer("127.0.0.1:0")) as server,
+    ):
+        at = ["--controller", f"127.0.0.1:{server.port}"]
+        add = ["switch", "add", "tor", switch.address, "--ports", "1-4"]
+        refuse("'4' is not a station: write PORT@MAC", "innet", *add, "--station", "4", *at)
+        done = run("innet", *add, "--station", "4@02:00:00:00:00:0A", *at)
+        assert done.returncode == 0, done.stderr
+        shown = json.loads(run("innet", "switch", "show", "tor", "--json", *at).stdout)
+        assert shown["stations"] == [{"mac": "02:00:00:00:00:0a", "port": 4}]
+        assert "02:00:00:00:00:0a at port 4" in run("innet", "switch", "show", "tor", *at).stdout
+        used = "port 4 of 'tor' is in use by the station 02:00:00:00:00:0a"
+        refuse(used, "innet", "switch", "set", "tor", "--ports", "1-3", *at)

@@ -19,6 +19,7 @@ from innet.controller.jobs.records import (
     JobRecord,
     JobSpec,
     SlotRange,
+    Station,
     Uplink,
     WorkerRecord,
 )
@@ -151,7 +152,12 @@ def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
         store.close()
 
 
+def _forget_stations(older: sqlite3.Connection) -> None:
+    older.execute("ALTER TABLE switches DROP COLUMN stations")
+
+
 def _forget_loans(older: sqlite3.Connection) -> None:
+    _forget_stations(older)
     for column in ("min_slots", "priority", "borrowed_first", "borrowed_slots"):
         older.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
 
@@ -279,6 +285,7 @@ def test_a_file_from_before_each_worker_had_a_digest_is_upgraded(tmp_path: pathl
     path = tmp_path / "state"
     job = _stored_job(path)
     with contextlib.closing(sqlite3.connect(path)) as older:
+        _forget_stations(older)
         older.execute("PRAGMA user_version = 11")
         Checksum(older, 11).keep()
         older.execute("UPDATE workers SET nonce = nonce + 1 WHERE rank = 1")
@@ -320,6 +327,18 @@ def test_a_file_from_before_slots_were_lent_is_upgraded(tmp_path: pathlib.Path):
     store = Store(path)
     assert store.load() == before
     store.close()
+
+
+def test_a_file_from_before_switches_had_stations_is_upgraded(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    before = _stored_before(path, 12, _forget_stations)
+    store = Store(path)
+    assert store.load() == before
+    known = replace(CHIP, stations=(Station("02:00:00:00:00:09", 128),))
+    store.add_switch(known)
+    store.close()
+    with contextlib.closing(Store(path)) as again:
+        assert again.load().switches[-1] == known
 
 
 def test_a_job_comes_back_with_the_slots_that_it_borrows(tmp_path: pathlib.Path):

@@ -27,12 +27,14 @@ from emulations import (
     one_rack,
     running,
 )
+from paths import SUPPORT
 from waiting import until
 
 from innet.emulation import requirements
 from innet.emulation.plan import plan
-from innet.emulation.run import RUN_FOLDER, remove_leftovers
+from innet.emulation.run import RUN_FOLDER
 from innet.emulation.topology import load
+from innet.machine.scratch import remove_leftovers
 
 
 @pytest.fixture(autouse=True)
@@ -211,6 +213,22 @@ def test_the_files_that_the_pages_print_run(tmp_path: Path, trace: Trace):
     assert rates.pop("ctl-spine") is None
     assert set(rates.values()) == {100_000_000}
     assert {"alice-tor2", "bob-tor2"} < set(rates)
+
+
+def test_traffic_to_the_controller_goes_to_no_other_host(kind: str, tmp_path: Path, trace: Trace):
+    file = tmp_path / "tree.yaml"
+    file.write_text(f"""
+lanes: 64
+slots: 16
+switches:
+  - {{name: spine, kind: {kind}}}
+  - {{name: left, kind: {kind}, uplinks: [{{to: spine}}]}}
+  - {{name: right, kind: {kind}, uplinks: [{{to: spine}}]}}
+racks: [{{switch: left, hosts: 2}}, {{switch: right, hosts: 2}}]
+""")
+    done = emulate(file, run=[sys.executable, str(SUPPORT / "overhearing_worker.py")])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(" | overheard 0\n") == 4, done.stdout
 
 
 def test_a_cap_that_tc_warns_of_holds_and_one_that_it_refuses_is_an_error(

@@ -36,11 +36,11 @@ def test_a_seat_has_to_exist_and_to_be_free(tor: Rack):
         for rank, kind, why in (
             (2, UsageError, "no rank 2: the job has 2 workers, with ranks from 0 on"),
             (-1, UsageError, "rank -1 is negative: ranks count from 0"),
-            (1, AlreadyExists, f"the job '{job}' has a worker 1 already"),
+            (1, AlreadyExists, f"the job '{job}' has a worker 1 already: give every"),
         ):
             with pytest.raises(kind, match=why):
                 tor.join(job, rank, tor.links[2])
-    with pytest.raises(NotFound, match="no job 'nowhere'"):
+    with pytest.raises(NotFound, match="no job 'nowhere': create it"):
         tor.join("nowhere", 0)
 
 

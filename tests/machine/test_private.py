@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from commands import BIN
 
-from innet.emulation.run import remove_leftovers
 from innet.errors import CompilerError, InnetError, UsageError
 from innet.machine.private import check_file, check_folder, make_folder
 from innet.native import compiler as native
@@ -45,12 +44,6 @@ def compiled() -> Path:
 
 def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
-
-
-def dead_process() -> int:
-    with subprocess.Popen(["true"]) as process:
-        process.wait()
-    return process.pid
 
 
 # ---- the cache of compiled programs -------------------------------------------------------------
@@ -156,30 +149,6 @@ def test_a_switch_does_not_run_what_another_user_has_planted(cache: Path):
     )
     assert done.returncode == 1
     assert "the cache of compiled programs cannot be used" in done.stderr
-
-
-# ---- what root removes --------------------------------------------------------------------------
-
-
-@as_root
-def test_root_removes_its_own_leftovers_and_nothing_that_others_have_planted(tmp_path: Path):
-    folders, precious = tmp_path / "run", tmp_path / "precious"
-    names = ("own", "linked", "foreign", "alive")
-    for folder in (folders, precious):
-        folder.mkdir()
-    (precious / "file").touch()
-    own, linked, foreign = (folders / f"{dead_process()}-{name}" for name in names[:3])
-    alive = folders / f"{os.getpid()}-alive"
-    for folder in (own, foreign, alive):
-        (folder / "inner").mkdir(parents=True)
-        (folder / "link").symlink_to(precious)
-        (folder / "inner" / "link").symlink_to(precious / "file")
-    linked.symlink_to(precious)
-    os.chown(foreign, NOBODY, NOBODY)
-    remove_leftovers(folders)
-    assert {*folders.iterdir()} == {linked, foreign, alive}
-    assert (precious / "file").exists()
-    assert (foreign / "inner").exists()
 
 
 @as_root

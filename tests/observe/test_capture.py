@@ -112,7 +112,7 @@ def test_only_a_jobs_packets_are_shown_or_those_of_one_of_its_workers():
     second = frame("10.0.0.2", 3)
     assert [select(job, 0).matches(each) for each in (ours, second)] == [True, False]
     for rank in (1, 2):
-        with pytest.raises(NotFound, match=f"no admitted worker of rank {rank}"):
+        with pytest.raises(NotFound, match=f"no admitted worker of rank {rank}: `innet job show`"):
             select(job, rank)
 
 

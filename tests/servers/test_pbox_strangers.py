@@ -85,6 +85,17 @@ def test_a_large_hello_is_refused_at_its_length(server: pbox.Server):
     assert said["message"] == "a message of 15728640 bytes: at most 1024 are allowed"
 
 
+def test_a_worker_of_another_version_is_told_both_versions(server: pbox.Server):
+    with stranger(server.address) as sock:
+        messages.send(sock, {"pbox": 7})
+        said = hear(sock)
+    assert (
+        f"speaks version {messages.VERSION} of PBox's protocol, and the worker '7'"
+        in said["message"]
+    )
+    assert "install one version of innet" in said["message"]
+
+
 def test_a_large_registration_is_refused_at_its_length(server: pbox.Server):
     with stranger(server.address) as sock:
         messages.send(sock, HELLO)

@@ -1,6 +1,7 @@
 """The parameter server over mutual TLS: who is let in, and that sums and steps are the same."""
 
 import contextlib
+import os
 import re
 import socket
 import subprocess
@@ -57,7 +58,9 @@ def test_steps_have_the_same_bits_with_tls_and_without(server: pbox.Server, fold
             assert np.array_equal(key, parameters)
 
 
-def test_a_server_that_is_killed_is_noticed_and_named(folder: Path):
+def test_a_server_that_is_killed_is_noticed_and_named_and_leaves_no_files(
+    folder: Path, tmp_path: Path
+):
     command = [
         str(BIN / "innet"),
         "pbox",
@@ -67,7 +70,8 @@ def test_a_server_that_is_killed_is_noticed_and_named(folder: Path):
         "--tls",
         str(folder),
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    settings = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings) as process:
         try:
             address = announced(process, "pbox")
             given = {"job": "job", "rank": 0, "workers": 2, "keys": [1_000_000], "timeout": WITHIN}
@@ -80,6 +84,7 @@ def test_a_server_that_is_killed_is_noticed_and_named(folder: Path):
             process.kill()
     assert type(problem) is ServerLost, problem
     assert f"{address} has closed the connection" in str(problem)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_job_ends_as_without_tls(server: pbox.Server, folder: Path):

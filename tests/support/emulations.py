@@ -80,10 +80,16 @@ def left() -> set[str]:
     """Return the possible leftovers of emulations outside of their processes and namespaces."""
     names = re.compile(r"(h\d+|tor|ctl)-eth\d+")
     interfaces = {each.name for each in Path("/sys/class/net").iterdir()}
-    # A folder names the process that made it.
-    folders = RUN_FOLDER.iterdir() if RUN_FOLDER.exists() else ()
-    dead = {each.name for each in folders if not Path("/proc", each.name.split("-")[0]).exists()}
+    folders = RUN_FOLDER.glob("innet-run-*")
+    dead = {each.name for each in folders if not _locked(each)}
     return {each for each in interfaces if names.fullmatch(each)} | dead
+
+
+def _locked(folder: Path) -> bool:
+    """Return whether a process has locked a folder, as its owner does."""
+    status = folder.stat()
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    return f" {device}:{status.st_ino} " in Path("/proc/locks").read_text()
 
 
 class Trace:

@@ -5,7 +5,7 @@ Each machine of a page is a network namespace, with the addresses that the page 
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,8 @@ TREE = commands("docs/recovery.md")
 STEPS = 20
 CHUNKS = 39
 """The least number of packets of 256 numbers that the gradients of the example's network fill."""
+RUNS = 5
+"""The most runs of the training. If the switch stands still for a second, a run may take its fallback."""
 
 _GIVE_A_ONE = """
 import numpy, innet
@@ -60,24 +62,44 @@ def test_the_deployed_rack_trains_through_the_switch(switch: str, tmp_path: Path
         made.serve(*serve)  # goes on where the first one stopped, as the page promises
         for rank in range(2):
             made.run(f"worker {rank}", RACK["each worker: offloads"])
-        training = [
-            made.start(f"worker {rank}", RACK[f"worker {rank}: train"]) for rank in range(2)
-        ]
-        said = [finished(each) for each in training]
-        shown = made.run("controller", RACK["controller: show"])
-
+        summed = [trained(made) for _ in until_the_switch_answers(made)]
         settings, _, _ = RACK["worker 0: train"].partition("torchrun")
         alone = f"{settings}RANK=0 MASTER_ADDR=%s python -c '{_JOIN_WITH_A_FALLBACK}'"
         warned = made.run("worker 0", alone % "10.0.0.1")
         silent = made.run("worker 0", alone % "192.168.1.10")
 
-    # All workers have the same parameters, and every chunk of every step was summed in the switch.
-    [one], [other] = (re.findall(r"parameters (\w{64})", each) for each in said)
-    assert one == other
-    assert counted(shown, "completed") >= STEPS * CHUNKS
-    assert "goes through the switch" not in "".join(said)
+    # Every chunk of every step was summed in the switch.
+    assert summed[-1] >= STEPS * CHUNKS
     assert "the fallback goes through the switch (MASTER_ADDR=10.0.0.1)" in warned
     assert silent == ""
+
+
+def until_the_switch_answers(made: Machines) -> Iterator[None]:
+    """Yield until, from one yield to the next, the switch has not kept a worker waiting.
+
+    On a busy machine, the switch's process may get no processor for a second. Then a worker asks for
+    another term, which takes the fallback, as the page says. A quick fallback can do all other steps.
+    """
+    show = RACK["controller: show"].replace("job show", "job history --json")
+    for _ in range(RUNS):
+        before = made.run("controller", show).count("the switch has not answered")
+        yield
+        if made.run("controller", show).count("the switch has not answered") == before:
+            return
+    pytest.fail(f"in each of {RUNS} runs the switch has not answered for a while")
+
+
+def trained(made: Machines) -> int:
+    """Train once. Return how many chunks the switch has summed meanwhile."""
+    before = made.run("controller", RACK["controller: show"])
+    training = [made.start(f"worker {rank}", RACK[f"worker {rank}: train"]) for rank in range(2)]
+    said = [finished(each) for each in training]
+    # Whatever way they have taken, all workers have the same parameters.
+    [one], [other] = (re.findall(r"parameters (\w{64})", each) for each in said)
+    assert one == other
+    assert "goes through the switch" not in "".join(said)
+    shown = made.run("controller", RACK["controller: show"])
+    return counted(shown, "completed") - counted(before, "completed")
 
 
 def build(made: Machines) -> None:

@@ -18,6 +18,15 @@ UplinkOptions = Annotated[
         "the parent. Repeat the option for more parents, which share the slots.",
     ),
 ]
+StationOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--station",
+        metavar="PORT@MAC",
+        help="A machine that is no worker, such as the controller's: a port that leads to it, and its "
+        "MAC address. Frames for other such machines go to all ports. Give the option again for more.",
+    ),
+]
 Ports = Annotated[str, typer.Option(help="The ports to use, as in [b]1-4,7[/b].")]
 DeviceId = Annotated[int, typer.Option(min=0, help="The switch's P4Runtime device id.")]
 ServiceIp = Annotated[str, typer.Option(help="The IPv4 address at which workers reach the switch.")]
@@ -52,3 +61,11 @@ def parse_uplink(text: str) -> tuple[str, int, int]:
             f"{text!r} is not an uplink: write PARENT:PORT:PARENT_PORT, as in spine:5:1"
         )
     return parent, int(ports[0]), int(ports[1])
+
+
+def parse_station(text: str) -> tuple[int, str]:
+    """Parse ``PORT@MAC``. Raises UsageError."""
+    port, _, mac = text.partition("@")
+    if not port.isdecimal() or not mac:
+        raise UsageError(f"{text!r} is not a station: write PORT@MAC, as in 5@02:00:00:00:00:01")
+    return int(port), mac

@@ -12,9 +12,11 @@ from innet.controller.cli.options import (
     Ports,
     ServiceIp,
     ServiceMac,
+    StationOptions,
     Target,
     UplinkOptions,
     parse_ports,
+    parse_station,
     parse_uplink,
 )
 from innet.errors import InnetError, UsageError
@@ -49,6 +51,7 @@ def add(
     service_ip: ServiceIp = defaults.SERVICE.ip,
     service_mac: ServiceMac = defaults.SERVICE.mac,
     uplink: UplinkOptions = None,
+    station: StationOptions = None,
     target: Target = "bmv2",
     artifact: ArtifactFolder = "",
     insecure: Annotated[
@@ -74,6 +77,9 @@ def add(
         service=pb.Address(mac=service_mac, ip=service_ip, udp_port=UDP_PORT),
         lanes=lanes,
         uplinks=[_uplink(each) for each in uplink or ()],
+        stations=[
+            pb.Station(port=port, mac=mac) for port, mac in map(parse_station, station or ())
+        ],
         target=target,
         artifact=artifact,
     )
@@ -136,6 +142,8 @@ def show(
         table.add_row(
             "uplink", f"from port {link.port} to port {link.parent_port} of {link.parent}{found}"
         )
+    for each in switch.stations:
+        table.add_row("station", f"{each.mac} at port {each.port}")
     _out.print(table)
     counters = folding_table("port", "state", "refused", "corrupted", "spoofed")
     for each in switch.port_counters:

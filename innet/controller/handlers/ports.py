@@ -17,10 +17,11 @@ def with_ports(
     """Return the record of a switch with other ports.
 
     Raises UsageError if the switch cannot have them. Raises ControllerError if a port is left out
-    that a worker of a job, or a link to another switch, is attached to.
+    that a worker of a job, a station, or a link to another switch, is attached to.
     """
     check_ports(find(record.target), ports)
-    for port, user in _users(record, switches, jobs):
+    stations = ((each.port, f"the station {each.mac}") for each in record.stations)
+    for port, user in (*_users(record, switches, jobs), *stations):
         if port not in ports:
             raise ControllerError(f"port {port} of {record.name!r} is in use by {user}: include it")
     return replace(record, ports=tuple(ports))

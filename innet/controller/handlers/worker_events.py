@@ -102,7 +102,9 @@ class WorkerEvents:
         self._registry.check_open()
         job = self._registry.jobs.get(request.job)
         if not job:
-            raise NotFound(f"there is no job {request.job!r}")
+            raise NotFound(
+                f"there is no job {request.job!r}: create it with `innet job create`, or name another one"
+            )
         digest = digest_for(request.rank, job.spec.token_digest)
         check_token(request.token, digest, request.job)
         return job

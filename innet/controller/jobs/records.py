@@ -30,6 +30,14 @@ class Uplink:
 
 
 @dataclass(frozen=True)
+class Station:
+    """A machine that is no worker, by its MAC address, and the port of a switch that leads to it."""
+
+    mac: str
+    port: int
+
+
+@dataclass(frozen=True)
 class SlotRange:
     """A job's slots on its switches, and the index of its counters and of its multicast group there."""
 
@@ -221,3 +229,4 @@ class SwitchRecord:
     target: str = "bmv2"
     artifact: str = ""
     drained: bool = False
+    stations: tuple[Station, ...] = ()

@@ -264,4 +264,7 @@ class Roster:
         return self.add(worker)
 
     def _rank_taken(self, rank: int) -> AlreadyExists:
-        return AlreadyExists(f"the job {self._spec.name!r} has a worker {rank} already")
+        return AlreadyExists(
+            f"the job {self._spec.name!r} has a worker {rank} already: give every worker a rank of its "
+            "own, or end the other one"
+        )

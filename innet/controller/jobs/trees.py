@@ -216,7 +216,16 @@ def shares(
     `by_rank`, the bit of a worker is its rank, so that it does not depend on who else is there.
     The switches have bitmaps of `most` bits.
     """
-    made = _shares(trees, slot_range, workers, quorum, by_rank=by_rank, most=most)
+    levels = _levels(trees)
+    bits = _ranks(workers) if by_rank else _bits(trees, workers)
+    made: dict[str, tuple[Share, ...]] = {}
+    for first, slots, tree in _dealt(slot_range, trees):
+        for switch, contributors in _contributors(tree, workers, bits).items():
+            link = tree.links.get(switch)
+            awaited = len(contributors) + 1 if link else _awaited(contributors, quorum)
+            level_bit = _level_bit(levels[switch], most) if link else 0
+            share = Share(first, slots, contributors, link, awaited, level_bit)
+            made[switch] = (*made.get(switch, ()), share)
     meanings = {
         tuple((each.bits, each.ranks) for each in share.contributors)
         for every in made.values()
@@ -224,36 +233,18 @@ def shares(
         if not share.uplink
     }
     if len(meanings) > 1 and quorum < len(workers):
-        return _shares(trees, slot_range, workers, len(workers), by_rank=by_rank, most=most)
+        return shares(trees, slot_range, workers, len(workers), by_rank=by_rank, most=most)
     return made
 
 
-def _shares(
-    trees: list[Tree],
-    slot_range: SlotRange,
-    workers: Mapping[int, Attachment],
-    quorum: int,
-    *,
-    by_rank: bool,
-    most: int,
-) -> dict[str, tuple[Share, ...]]:
+def _dealt(slot_range: SlotRange, trees: list[Tree]) -> Iterator[tuple[int, int, Tree]]:
+    """Yield aligned ranges, each as its first slot and number of slots, and their trees in turn."""
     pieces = 1
     while pieces < min(len(trees), slot_range.slots):
         pieces *= 2
     size = slot_range.slots // pieces
-    levels = _levels(trees)
-    bits = _ranks(workers) if by_rank else _bits(trees, workers)
-    made: dict[str, tuple[Share, ...]] = {}
     for piece in range(pieces):
-        tree = trees[piece % len(trees)]
-        first = slot_range.first_slot + piece * size
-        for switch, contributors in _contributors(tree, workers, bits).items():
-            link = tree.links.get(switch)
-            awaited = len(contributors) + 1 if link else _awaited(contributors, quorum)
-            level_bit = _level_bit(levels[switch], most) if link else 0
-            share = Share(first, size, contributors, link, awaited, level_bit)
-            made[switch] = (*made.get(switch, ()), share)
-    return made
+        yield slot_range.first_slot + piece * size, size, trees[piece % len(trees)]
 
 
 def _awaited(contributors: Iterable[Contributor], quorum: int) -> int:

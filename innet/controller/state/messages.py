@@ -101,6 +101,7 @@ def switch_view(switch: SwitchRecord, slots: int, free_slots: int, *, reachable:
             pb.Uplink(parent=link.parent, port=link.port, parent_port=link.parent_port)
             for link in switch.uplinks
         ],
+        stations=[pb.Station(mac=each.mac, port=each.port) for each in switch.stations],
     )
 
 

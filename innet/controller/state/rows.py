@@ -5,13 +5,13 @@ from dataclasses import astuple
 from typing import Any
 
 from innet.controller.jobs.events import Path, Resume
-from innet.controller.jobs.records import Attachment, SwitchRecord, Uplink
+from innet.controller.jobs.records import Attachment, Station, SwitchRecord, Uplink
 from innet.wire.frames import Address
 
 
 def switch_record(name: str, address: str, device: int, ports: str, *more: Any) -> SwitchRecord:
     """Return the switch of a row."""
-    *service, lanes, uplinks, target, artifact, drained = more
+    *service, lanes, uplinks, target, artifact, drained, stations = more
     return SwitchRecord(
         name,
         address,
@@ -23,12 +23,18 @@ def switch_record(name: str, address: str, device: int, ports: str, *more: Any) 
         target,
         artifact,
         bool(drained),
+        tuple(Station(*each) for each in json.loads(stations)),
     )
 
 
 def uplinks_text(switch: SwitchRecord) -> str:
     """Return the uplinks of a switch as a row has them."""
     return json.dumps([astuple(link) for link in switch.uplinks])
+
+
+def stations_text(switch: SwitchRecord) -> str:
+    """Return the stations of a switch as a row has them."""
+    return json.dumps([astuple(each) for each in switch.stations])
 
 
 def agreement_text(agreement: Resume | None) -> str:

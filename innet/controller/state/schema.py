@@ -1,6 +1,6 @@
 """The tables of the state file, and the way from older versions of them."""
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 CHECKSUM_SINCE = 4
 """The first version whose files have a checksum."""
 
@@ -42,6 +42,11 @@ _LENDING = (
     # The first slot and the number of the slots that it borrows; null while it borrows none.
     "ALTER TABLE jobs ADD COLUMN borrowed_first INTEGER",
     "ALTER TABLE jobs ADD COLUMN borrowed_slots INTEGER",
+)
+
+_STATIONS = (
+    # A JSON list of MAC address and port of the machines that are no workers.
+    "ALTER TABLE switches ADD COLUMN stations TEXT NOT NULL DEFAULT '[]'",
 )
 
 _BITS = (
@@ -118,6 +123,7 @@ SCHEMA = (
     *_QUOTAS,
     *_LOSSES,
     *_LENDING,
+    *_STATIONS,
 )
 
 UPGRADES = {
@@ -140,5 +146,6 @@ UPGRADES = {
     9: _BITS,
     10: _LENDING,
     11: (),  # the checksum has another form
+    12: _STATIONS,
 }
 """The statements that turn a file of one version into one of the next."""

@@ -36,6 +36,7 @@ from innet.controller.state.rows import (
     agreement_text,
     attachment_of,
     attachment_row,
+    stations_text,
     switch_record,
     uplinks_text,
 )
@@ -117,7 +118,7 @@ class Store:
         ports = json.dumps(switch.ports)
         row = (
             switch.name, switch.grpc_address, switch.device_id, ports, *service, switch.lanes,
-            uplinks_text(switch), switch.target, switch.artifact, switch.drained,
+            uplinks_text(switch), switch.target, switch.artifact, switch.drained, stations_text(switch),
         )  # fmt: skip
         with self._transaction(switch_item(switch.name)) as database:
             database.execute(f"INSERT INTO switches VALUES ({_marks(row)})", row)  # noqa: S608 - no input

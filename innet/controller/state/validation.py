@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from innet.controller import defaults
-from innet.controller.jobs.records import SwitchRecord, Uplink
+from innet.controller.jobs.host_addresses import is_host_mac
+from innet.controller.jobs.records import Station, SwitchRecord, Uplink
 from innet.controller.switches.targets.choice import find
 from innet.controller.switches.targets.interface import Target
 from innet.errors import NoCapacity, UsageError
@@ -21,6 +22,8 @@ MOST_BYTES = 64 << 10
 _LONGEST_NAME, _LONGEST_ADDRESS, _LONGEST_TOKEN = 64, 300, 256
 _LONGEST_LEASE_S = 366 * 24 * 3600
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{_LONGEST_NAME - 1}}}")
+_MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
+_MOST_STATIONS = 64  # the table has more room, for the hosts of workers
 _HIGHEST_PRIORITY = 100
 _LARGEST_COUNT = (1 << 63) - 1  # the largest integer in SQLite
 _LONGEST_PATH = 4096
@@ -83,12 +86,31 @@ def switch_record(request: pb.AddSwitchRequest) -> SwitchRecord:
         uplinks(request.uplinks),
         find(request.target).name,
         request.artifact,
+        stations=_stations(request),
     )
 
 
 def uplinks(links: Iterable[pb.Uplink]) -> tuple[Uplink, ...]:
     """Return the uplinks of a request."""
     return tuple(Uplink(each.parent, each.port, each.parent_port) for each in links)
+
+
+def _stations(request: pb.AddSwitchRequest) -> tuple[Station, ...]:
+    """Return the stations of a request, with their MAC addresses as frames have them."""
+    found: dict[str, Station] = {}
+    for each in request.stations:
+        shown = f"the station {each.mac[:_LONGEST_NAME]!r}"
+        if not _MAC.fullmatch(each.mac) or not is_host_mac(each.mac):
+            raise UsageError(f"{shown}: give a machine's MAC address, as in {defaults.SERVICE.mac}")
+        if each.port not in request.ports:
+            raise UsageError(f"{shown} is at port {each.port}: name a port of the switch")
+        mac = each.mac.lower()
+        if mac in found:
+            raise UsageError(f"{shown} is named twice: it can be at one port only")
+        found[mac] = Station(mac, each.port)
+    if len(found) > _MOST_STATIONS:
+        raise UsageError(f"{len(found)} stations are too many: name at most {_MOST_STATIONS}")
+    return tuple(found.values())
 
 
 def service_address(request: pb.AddSwitchRequest) -> Address:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from innet.controller.defaults import uplink_address
 from innet.controller.jobs.host_addresses import is_host_mac
-from innet.controller.jobs.records import Assignment, Attachment, Share, Uplink
+from innet.controller.jobs.records import Assignment, Attachment, Share, Station, Uplink
 from innet.controller.switches.names import Names, group
 from innet.controller.switches.reconcile import Held, Key, key
 from innet.p4runtime import p4runtime_pb2 as p4rt
@@ -120,7 +120,7 @@ def whole_inward(names: Names) -> list[p4rt.Entity]:
 
 
 class Forwarding:
-    """The entries that forward ordinary frames for the workers' hosts to their ports.
+    """The entries that forward ordinary frames for stations and for the workers' hosts to their ports.
 
     An entry is made once for each host. So a change of one job takes little time however many jobs
     there are.
@@ -131,18 +131,18 @@ class Forwarding:
         self._jobs: dict[int, tuple[Assignment, list[_Host]]] = {}
         self._made: dict[_Host, tuple[Key, p4rt.Entity]] = {}
 
-    def entities(self, jobs: Iterable[Assignment]) -> Held:
-        """Return the entries for these jobs, by their keys.
+    def entities(self, jobs: Iterable[Assignment], stations: Iterable[Station] = ()) -> Held:
+        """Return the entries for these stations and jobs, by their keys.
 
-        There are at most as many entries as the program has room for. An address at two ports gets
-        none, so frames for it go to all ports.
+        There are at most as many entries as the program has room for. A host's address at two ports
+        gets none, so frames for it go to all ports. A station's address is at the station's port.
         """
         self._jobs = {job.job: (job, self._hosts(job)) for job in jobs}
-        ports: dict[str, int] = {}
-        twice = set()
+        ports = {each.mac: each.port for each in stations}
+        known, twice = frozenset(ports), set()
         for _, hosts in self._jobs.values():
             for mac, port in hosts:
-                if ports.setdefault(mac, port) != port:
+                if ports.setdefault(mac, port) != port and mac not in known:
                     twice.add(mac)
         found = [host for host in ports.items() if host[0] not in twice]
         room = found[: self._names.size("bridge")]

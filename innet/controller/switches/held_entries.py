@@ -95,7 +95,7 @@ class HeldEntries:
         refused = {job.job: why for job in jobs if (why := self._target.objection(job))}
         jobs = [job for job in jobs if job.job not in refused]
         self._entities = {job.job: self._entities_of(job) for job in jobs}
-        forwarding = self._forwarding.entities(jobs)
+        forwarding = self._forwarding.entities(jobs, self._present().stations)
         wanted = {**self._own, **forwarding}
         for each in self._entities.values():
             wanted.update(each.inward)

@@ -271,7 +271,9 @@ class _Client:
         self.stream.cancel()
         self.outbox.put(None)
         if answer is None:
-            raise SwitchError("does not answer as a P4Runtime switch")
+            raise SwitchError(
+                "does not answer as a P4Runtime switch: is this the address of its P4Runtime server?"
+            )
         raise _taken(answer)
 
 

@@ -5,7 +5,6 @@ and no entries at first, and forwards no packets.
 """
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import grpc
 
 from innet.controller.switches.reconcile import Held, key
+from innet.machine.scratch import scratch_folder
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.p4runtime import p4runtime_pb2_grpc
 
@@ -28,7 +28,7 @@ def rehearsal() -> Iterator[str]:
         options=[("grpc.max_receive_message_length", _MOST_BYTES)],
     )
     p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(_Nobody(), server)
-    with tempfile.TemporaryDirectory(prefix="innet-") as folder:
+    with scratch_folder() as folder:
         server.add_insecure_port(f"unix:{folder}/switch")
         server.start()
         try:

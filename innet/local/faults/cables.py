@@ -4,7 +4,6 @@ import contextlib
 import multiprocessing
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from multiprocessing.connection import Connection
@@ -15,6 +14,7 @@ from innet.errors import InnetError
 from innet.host.link import parse_endpoints
 from innet.local.faults.fates import DOWN, UP, Fate, FateCounts, Faults, Line
 from innet.local.ports import free_udp_ports
+from innet.machine.scratch import scratch_folder
 
 _STOPS_WITHIN = 10.0
 _SHARED = "shm:"
@@ -105,7 +105,7 @@ def faulty(
         f"carry({theirs.fileno()})"
     )
     with (
-        tempfile.TemporaryDirectory(prefix="innet-") as folder,
+        scratch_folder() as folder,
         ours,
         theirs,
         subprocess.Popen(
@@ -114,7 +114,7 @@ def faulty(
     ):  # fmt: skip
         theirs.close()
         try:
-            ends = _ends(links, Path(folder))
+            ends = _ends(links, folder)
             ours.send((*ends, seed, up or Faults(), down or Faults(), line))
             yield Wiring(ours.recv(), ours)
             ours.close()  # this tells the process to end

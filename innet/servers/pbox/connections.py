@@ -26,6 +26,13 @@ _REASON_WITHIN_S = 20.0
 _NOTICED_WITHIN_S = 20.0
 
 
+def _broken(address: str, why: Exception) -> str:
+    return (
+        f"the connection to the parameter server at {address} broke ({why}): connect again; if the "
+        f"server has ended, {messages.RESTART}"
+    )
+
+
 def closed(address: str) -> str:
     """Return the message for a server that has closed a connection without a reason."""
     return (
@@ -78,7 +85,8 @@ class Connections:
             except OSError as why:
                 if time.monotonic() + _RETRY_S > deadline:
                     raise ServerLost(
-                        f"no parameter server answers at {address} within {self._timeout:g} s: {why}"
+                        f"no parameter server answers at {address} within {self._timeout:g} s "
+                        f"({why}): start one with `innet pbox serve`, or name another address"
                     ) from None
                 time.sleep(_RETRY_S)
         sock.settimeout(self._timeout)
@@ -109,7 +117,8 @@ class Connections:
         except OSError as why:
             raise self.told(server) or ServerLost(
                 f"a core of the parameter server at {self.addresses[server]}, at {host}:{where[1]}, "
-                f"does not answer: {why}"
+                f"does not answer ({why}): let firewalls pass all ports of this host, and see to it "
+                "that workers can reach the server's --data-host"
             ) from None
 
     def tell(self, server: int, message: Mapping[str, Any]) -> None:
@@ -118,9 +127,7 @@ class Connections:
             self.controls[server].settimeout(self._timeout)
             messages.send(self.controls[server], message)
         except OSError as why:
-            raise self.told(server) or ServerLost(
-                f"the connection to the parameter server at {self.addresses[server]} broke: {why}"
-            ) from None
+            raise self.told(server) or ServerLost(_broken(self.addresses[server], why)) from None
 
     def tell_all(self, message: Mapping[str, Any]) -> None:
         """Send all servers a message. Raises the error that a server has sent, or ServerLost."""
@@ -152,9 +159,7 @@ class Connections:
                 f"the parameter server at {address} does not answer: is it overloaded?"
             ) from None
         except (OSError, Malformed) as why:
-            raise ServerLost(
-                f"the connection to the parameter server at {address} broke: {why}"
-            ) from None
+            raise ServerLost(_broken(address, why)) from None
         if message is None:
             if problem := next((each.problem for each in self._relays if each.problem), ""):
                 raise NotAuthorized(

@@ -28,6 +28,8 @@ from innet.servers.pbox.placement import place
 from innet.servers.pbox.protocol import KEY_BYTES, VIOLATIONS, CoreEvent
 
 _TELL_WITHIN_S = 5.0
+_NEW_CLIENTS = "make a new client in every worker"
+_ALL_AGAIN = f"start it again, and {_NEW_CLIENTS}"
 
 
 class Member:
@@ -119,7 +121,9 @@ class ServedJob:
             self.end(None)
         elif not member.said_goodbye and not self.ended and not self._goes_on():
             self.end(
-                WorkerLost(f"worker {rank}'s connection broke: it has died, or its network has")
+                WorkerLost(
+                    f"worker {rank}'s connection broke: it has died, or its network has: {_ALL_AGAIN}"
+                )
             )
         elif rank == 0 and not self.ready:
             self.end(WorkerLost("worker 0 has left before the parameters had their initial values"))
@@ -164,13 +168,22 @@ class ServedJob:
         return self.registration.asynchronous or there >= self.registration.quorum
 
     def _missed(self, rank: int) -> InnetError:
-        return WorkerLost(f"worker {rank} has left the job, and others wait for it")
+        return WorkerLost(
+            f"worker {rank} has left the job, and others wait for it: let all workers take the same "
+            f"number of steps, or, if it failed, {_ALL_AGAIN}"
+        )
 
     def _silent(self, rank: int) -> InnetError:
         timeout = self.registration.timeout_s
         if rank not in self.joined:
-            return WorkerLost(f"worker {rank} has not joined, and others have waited {timeout:g} s")
-        return WorkerLost(f"worker {rank} has kept the others waiting for {timeout:g} s")
+            return WorkerLost(
+                f"worker {rank} has not joined, and others have waited {timeout:g} s: start it "
+                f"sooner, or connect with a longer timeout=, and {_NEW_CLIENTS}"
+            )
+        return WorkerLost(
+            f"worker {rank} has kept the others waiting for {timeout:g} s: if it is stuck, {_ALL_AGAIN}; "
+            "if its steps take so long, connect with a longer timeout="
+        )
 
     def _broke(self, rank: int, rule: str) -> None:
         error = ParameterServerError(f"worker {rank} was removed from the job: {rule}")

@@ -5,7 +5,7 @@ certificate of a worker or of an administrator, as if it joined a job of the con
 """
 
 import contextlib
-import shutil
+import os
 import socket
 import ssl
 import tempfile
@@ -63,9 +63,8 @@ class Front:
     ) -> None:
         self._outer, self._security, self._refusal = outer, security, refusal
         self._report = report
-        self._folder = Path(tempfile.mkdtemp(prefix="innet-pbox-"))  # nobody else can enter it
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(self._folder / "core"))
+        self._inner = _bind(self.listener)
         self.listener.listen(_BACKLOG)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
@@ -89,7 +88,7 @@ class Front:
             relays = set(self._relays)
         for relay in relays:
             relay.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._inner)
 
     def _accept(self) -> None:
         while True:
@@ -132,7 +131,7 @@ class Front:
                 self._refuse(secured, why)
                 return False
             plain = stack.enter_context(socket.socket(socket.AF_UNIX))
-            plain.connect(self.listener.getsockname())
+            plain.connect(f"/proc/self/fd/{self._inner}")
             with self._lock:
                 self._relays.add(Relay(secured, plain, partial(self._check, shown), self._ended))
             stack.pop_all()
@@ -156,6 +155,16 @@ class Front:
         with self._lock:
             self._relays.discard(relay)
         self._room.release()
+
+
+def _bind(listener: socket.socket) -> int:
+    """Bind a Unix socket, and return a descriptor by which only this process reaches it.
+
+    It has no file that others could open, or that would stay if this process is killed.
+    """
+    with tempfile.TemporaryDirectory(prefix="innet-pbox-") as folder:  # nobody else can enter it
+        listener.bind(f"{folder}/core")
+        return os.open(f"{folder}/core", os.O_PATH | os.O_CLOEXEC)
 
 
 class ClientTls:

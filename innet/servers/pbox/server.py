@@ -19,6 +19,7 @@ from innet.servers.pbox.jobs import Member, ServedJob
 from innet.servers.pbox.secured import Front, ServerTls
 
 _BREATHER_S = 0.1
+_SHOWN = 20  # characters of a version that a stranger names
 
 
 def _ignore(_event: str, **_values: object) -> None:
@@ -174,7 +175,8 @@ class Server:
                 return
             if greeting.get("pbox") != messages.VERSION:
                 raise UsageError(
-                    f"this server speaks version {messages.VERSION} of PBox's protocol"
+                    f"this server speaks version {messages.VERSION} of PBox's protocol, and the worker "
+                    f"{str(greeting.get('pbox'))[:_SHOWN]!r}: install one version of innet on both"
                 )
             member.tell({"pbox": messages.VERSION, "cores": self._where()})
             if (who := self._handshakes.registration(sock)) is not None:

@@ -72,7 +72,10 @@ class Library:
         all_cores = (_SWITCH * cores)(*self._cores)
         if len(self._cores) < cores or not self.functions.rt_join(all_cores, cores):
             self._on_all(self.functions.rt_destroy, ())
-            raise UnsupportedProgram("this machine has no memory for the program's arrays")
+            raise UnsupportedProgram(
+                "this machine has no memory for the program's arrays: compile it with smaller ones, or "
+                "give the machine more"
+            )
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         function = getattr(self.functions, f"rt_{name}")

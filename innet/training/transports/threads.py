@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from innet.errors import PeerFailed, UsageError
-from innet.training.server import WITHIN, CentreServer
+from innet.training.server import LOST, WITHIN, CentreServer
 from innet.training.transports.base import Background, CentreClient, Transport
 
 _LOOK = 0.05  # seconds until a worker that waits for a message notices that another has failed
@@ -69,7 +69,7 @@ class Hub:
         """Wait until the condition holds. Call it with the lock held. Raises PeerFailed."""
         done = self.changed.wait_for(lambda: self.failed or condition(), WITHIN)
         if self.failed or not done:
-            raise PeerFailed("another worker broke down, or has been silent for too long")
+            raise PeerFailed(LOST)
 
 
 class ThreadTransport(Transport):
@@ -108,7 +108,10 @@ class ThreadTransport(Transport):
             if message.numel() != size:
                 raise UsageError(f"a message of {message.numel()} bytes where {size} were due")
             return message
-        raise PeerFailed(f"no message of worker {source}: a worker broke down")
+        raise PeerFailed(
+            f"no message of worker {source}, because a worker broke down: see its error, and start all "
+            "again"
+        )
 
     def connect(self, size: int, make: Callable[[], CentreServer]) -> CentreClient:
         """Return a client of a server that all threads share."""
