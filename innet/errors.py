@@ -19,14 +19,14 @@
     │   ├── ControllerUnreachable  nothing answers at the controller's address    (3)
     │   └── SwitchError            a switch refused what the controller sent      (2)
     │       └── SwitchOffline          nothing answers at the switch's address    (3)
-    ├── AllReduceError         an all-reduce did not finish; a tensor summed in place is undefined
+    ├── AllReduceError         an all-reduce did not finish; do not use a tensor that it summed in place
     │   ├── AgentClosed            this process closed the agent
-    │   ├── JobEnded               the controller has ended the job, or the worker's lease
+    │   ├── JobEnded               the controller has ended the job, or removed this worker from it
     │   ├── LeftBehind             the quorum went on without this worker
     │   ├── LinkFailed             the worker's own network refused to send or receive
     │   ├── TimedOut               the caller's own timeout has passed; the all-reduce goes on
     │   ├── SwitchUnreachable      the switch no longer answers                   (3)
-    │   ├── WorkersMissing         the switch answers, other workers do not contribute
+    │   ├── WorkersMissing         the switch answers, but other workers do not contribute
     │   │   └── NeighbourLost          a worker on the same node has ended or failed
     │   └── WorkersDisagree        the workers called all-reduce with different sizes or quantizers
     └── ParameterServerError   a push or pull did not finish; make a new client
@@ -34,8 +34,8 @@
         ├── ServerLost             a parameter server does not answer             (3)
         └── WorkerLost             another worker has left, or keeps the others waiting
 
-Messages give the value seen and the remedy. A number is the exit code of a command that ends with the
-error; all others end with 1.
+A message gives the value seen and the remedy. A number in brackets is the exit code of a command that
+ends with this error. With all other errors, the exit code is 1.
 """
 
 _REFUSED, _UNREACHABLE = 2, 3
@@ -120,7 +120,7 @@ class SwitchOffline(SwitchError):
 
 
 class AllReduceError(InnetError):
-    """An all-reduce did not finish. A tensor that was summed in place is undefined."""
+    """An all-reduce did not finish. If it was in place, do not use its tensor."""
 
 
 class AgentClosed(AllReduceError):
@@ -132,7 +132,7 @@ class LinkFailed(AllReduceError):
 
 
 class JobEnded(AllReduceError):
-    """The controller has ended the job, or has dropped this worker because its machine was silent."""
+    """The controller has ended the job, or has removed this worker because its machine was silent."""
 
 
 class LeftBehind(AllReduceError):
@@ -154,7 +154,7 @@ class WorkersMissing(AllReduceError):
 
 
 class NeighbourLost(WorkersMissing):
-    """A worker on the same node has ended or failed, and with it the sum in their shared memory."""
+    """A worker on the same node has ended or failed, so the sums in shared memory cannot go on."""
 
 
 class WorkersDisagree(AllReduceError):
@@ -162,7 +162,7 @@ class WorkersDisagree(AllReduceError):
 
 
 class ParameterServerError(InnetError):
-    """A push or pull did not finish: some parameters may have arrived. Make a new client."""
+    """A push or pull did not finish. Some parameters may be new already. Make a new client."""
 
 
 class ClientClosed(ParameterServerError):

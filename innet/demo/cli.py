@@ -15,15 +15,17 @@ def demo(
     quantizer: Annotated[
         str,
         typer.Option(
-            help="The format of gradients on the wire: int32, int16, int8 or strom:TAU, "
-            "optionally followed by +stochastic and +feedback."
+            help="The format of gradients on the wire: int32, int16, int8 or strom:TAU. All but strom "
+            "may have options after the name: +stochastic, +feedback, +blocks, +blocks:ELEMENTS and "
+            "+topk:SHARE, as in int8+blocks:32+topk:0.1. docs/quantization.md and docs/sparse.md explain "
+            "them."
         ),
     ] = "int32",
 ) -> None:
     """Train on handwritten digits through a P4 switch on this machine, and compare with Gloo.
 
-    Starts a controller and an embedded switch. Shared memory joins it to the workers, so no privileges
-    are needed. The exit code is 1 if the two trainings differ by more than the tolerance.
+    This starts a controller and a software switch, which shared memory connects to the workers. It needs
+    no privileges. The exit code is 1 if the two trainings differ by more than the tolerance.
     """
     from innet.demo import comparison
 
@@ -42,16 +44,18 @@ def rack(
     lanes: Lanes = 256,
     slots: Annotated[int, typer.Option(min=1, help="Chunks in flight at once.")] = 128,
     cables: Annotated[
-        int, typer.Option(min=1, help="Links per worker; every process group needs one.")
+        int, typer.Option(min=1, help="Cables per worker. Every process group needs one.")
     ] = 4,
     udp: Annotated[
-        bool, typer.Option("--udp", help="Use links of UDP, which [b]innet capture lo[/b] shows.")
+        bool,
+        typer.Option("--udp", help="Use cables made of UDP, which [b]innet capture lo[/b] shows."),
     ] = False,
 ) -> None:
-    """Run a training script in a rack on this machine, and exit with its code.
+    """Run a training script in a rack on this machine, and exit with the script's code.
 
-    Starts a controller and an embedded switch. Shared memory joins it to the workers. The command finds
-    both through its environment: [b]innet rack --workers 4 -- torchrun --nproc-per-node 4 train.py[/b]
+    This starts a controller and a software switch, which shared memory connects to the workers. Then it
+    runs your command, which finds both through environment variables. An example is
+    [b]innet rack --workers 4 -- torchrun --nproc-per-node 4 train.py[/b]
     """
     from innet.demo.rack import run
 

@@ -34,7 +34,10 @@ LinkName = Annotated[
     ),
 ]
 Latency = Annotated[
-    str, typer.Option(help="Latency, in seconds or as in 5us. Links with a name have their own.")
+    str,
+    typer.Option(
+        help="Latency of a link, in seconds or as in 5us. Links with a name have one already."
+    ),
 ]
 SlotCount = Annotated[int, typer.Option(min=1, help="Chunks in flight in the switch.")]
 Lanes = Annotated[int, typer.Option(min=1, help="Integers per packet.")]
@@ -56,7 +59,7 @@ Oversubscription = Annotated[
     float,
     typer.Option(
         help="The rate of all links below a switch, divided by that of its links upwards; 0: a link "
-        "upwards is like a worker's."
+        "upwards has the rate of a worker's link."
     ),
 ]
 Background = Annotated[
@@ -290,23 +293,23 @@ def show_scaling(
     ] = "1..4352",
     size: Annotated[
         str,
-        typer.Option("--model-size", help="Gradients of a model of your own in bytes, as in 100M."),
+        typer.Option("--model-size", help="Size of your model's gradients in bytes, as in 100M."),
     ] = "",
     compute: Annotated[
         str,
-        typer.Option(help="Time of that model's forward and backward pass, as in 0.1 or 100ms."),
+        typer.Option(help="Time of your model's forward and backward pass, as in 0.1 or 100ms."),
     ] = "",
     link: LinkName = "10G",
     latency: Latency = "5us",
-    rack: Annotated[int, typer.Option(min=1, help="Workers of a rack, at most.")] = 64,
-    spine: Annotated[int, typer.Option(min=1, help="Racks below a spine switch, at most.")] = 16,
+    rack: Annotated[int, typer.Option(min=1, help="The most workers of a rack.")] = 64,
+    spine: Annotated[int, typer.Option(min=1, help="The most racks below a spine switch.")] = 16,
     oversubscription: Oversubscription = 0.0,
     background: Background = 0.0,
     variation: Annotated[
         str,
         typer.Option(
             help="Standard deviation of compute times, divided by their mean. By default it is fitted to "
-            "the published efficiencies. For a model of your own, the default is 0."
+            "the published efficiencies. For your own model, the default is 0."
         ),
     ] = "",
     slow: Annotated[float, typer.Option(help="The share of slow passes.")] = 0.0,
@@ -317,12 +320,14 @@ def show_scaling(
     slots: SlotCount = 512,
     lanes: Lanes = 256,
     seed: Annotated[int, typer.Option(help="Seed of compute times and background traffic.")] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Draw everything into this image file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the results into this image file.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate weak scaling, beside the figures that others have published.
 
-    Without a model, it takes the networks of EASGD's Table 4, with their published steps.
+    Without a model, it simulates the networks of EASGD's Table 4, with their published step times.
     """
     from innet.model.published import TABLE_4
     from innet.model.scaling import Curve, ThreeTierNetwork, published_curve, weak_scaling

@@ -13,7 +13,9 @@ from innet.rpc.revocation import Revocations
 from innet.terminal.console import console
 from innet.terminal.tables import folding_table
 
-app = typer.Typer(no_args_is_help=True, help="Make and revoke certificates for TLS on all links.")
+app = typer.Typer(
+    no_args_is_help=True, help="Make and revoke certificates for TLS on all connections."
+)
 _out = console(soft_wrap=True)
 
 
@@ -112,7 +114,7 @@ def revoke(
 
 @app.command("list")
 def list_certificates(folder: Folder) -> None:
-    """Show all certificates that were made, when they end, and which of them are revoked."""
+    """Show all certificates that were made, when they expire, and which of them are revoked."""
     revoked, now = Revocations(folder / tls.REVOKED).all, datetime.now(UTC)
     table = folding_table("name", "role", "valid until (UTC)", "state")
     for each in ledger.issued(folder):

@@ -128,9 +128,11 @@ def switch(
     grpc_client_auth: GrpcClientAuth = False,
     device_id: Annotated[int, typer.Option(help="This switch's P4Runtime device id.")] = 0,
     cpu_port: CpuPort = 510,
-    drop_port: Annotated[int, typer.Option(help="The port number that stands for drop.")] = 511,
+    drop_port: Annotated[
+        int, typer.Option(help="The number of the port whose packets are dropped.")
+    ] = 511,
     no_p4: Annotated[
-        bool, typer.Option("--no-p4", help="Start without a program, which P4Runtime brings later.")
+        bool, typer.Option("--no-p4", help="Start without a program. P4Runtime loads one later.")
     ] = False,
     keep_generated: Annotated[
         Path | None, typer.Option(help="Write the generated C to this folder.")

@@ -42,8 +42,8 @@ def deploy(
         bool,
         typer.Option(
             "--force",
-            help="Deploy to a switch that a controller manages, too. Its jobs leave the switch until the "
-            "controller has put its entries back.",
+            help="Deploy even to a switch that a controller manages. Its jobs leave the switch until the "
+            "controller has written its entries again.",
         ),
     ] = False,
     tls_folder: Annotated[
@@ -54,8 +54,8 @@ def deploy(
     """Give a switch the program and an address, and show every P4Runtime request.
 
     This does the same as [b]innet switch add[/b], but without a controller. A controller that is started
-    later takes the switch over as it is. A switch that a controller manages, or that still holds entries
-    of jobs, is refused.
+    later takes the switch over as it is. The command refuses a switch that a controller manages, or that
+    still holds entries of jobs.
     """
     from innet.controller.deploy import deploy as send
 

@@ -102,7 +102,7 @@ def list_jobs(
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Show all jobs, or a user's own."""
+    """Show all jobs. A user sees only the user's own."""
     with connected(address, tls_folder) as stub, translated("list the jobs"):
         found = stub.ListJobs(pb.ListJobsRequest())
     if as_json:

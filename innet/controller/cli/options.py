@@ -14,8 +14,8 @@ UplinkOptions = Annotated[
     typer.Option(
         "--uplink",
         metavar="PARENT:PORT:PARENT_PORT",
-        help="Attach it below another switch: the parent, this switch's port, the parent's port. "
-        "Give the option again for more parents, which share the slots.",
+        help="A link to a parent switch: the parent's name, the port of this switch, and the port of "
+        "the parent. Repeat the option for more parents, which share the slots.",
     ),
 ]
 Ports = Annotated[str, typer.Option(help="The ports to use, as in [b]1-4,7[/b].")]

@@ -43,10 +43,10 @@ def set_quota(
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Give an owner of jobs a quota, in place of its last one.
+    """Set the quota of an owner of jobs.
 
-    Running jobs go on, even if they exceed the quota. Without any limit, the command removes the owner's
-    quota.
+    The quota replaces the owner's last one. Running jobs go on, even if they exceed the quota. Without
+    any limit, the command removes the owner's quota.
     """
     if bool(owner) == default:
         raise UsageError("give either the name of an owner or --default")
@@ -64,7 +64,7 @@ def list_quotas(
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Show what owners of jobs hold and may hold: a user's own, or those of all."""
+    """Show the quotas of owners of jobs, and what is in use. A user sees only the user's own."""
     with connected(address, tls_folder) as stub, translated("list the quotas"):
         found = stub.ListQuotas(pb.ListQuotasRequest()).quotas
     if as_json:

@@ -41,8 +41,8 @@ def controller(
     state: Annotated[
         Path | None,
         typer.Option(
-            help="Keep switches, jobs and workers in this file, for the next controller; "
-            "without it they are only in memory."
+            help="Save switches, jobs and workers in this file, for the next controller. "
+            "Without this option they are only in memory."
         ),
     ] = None,
     standby: Annotated[
@@ -56,8 +56,8 @@ def controller(
         float,
         typer.Option(
             min=0.1,
-            help="Seconds without an answer from a worker's machine after which the worker has left. Its "
-            "process may be silent for longer.",
+            help="If a worker's machine does not answer for this many seconds, the worker has left. A "
+            "process that is only busy or stopped stays in its job.",
         ),
     ] = defaults.WORKER_LEASE_S,
     most_slots_per_job: Annotated[
@@ -72,15 +72,15 @@ def controller(
         str,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve a web page about switches and jobs at this address. Beyond this machine it needs "
-            "--tls or --web-token-file.",
+            help="Serve a web page about switches and jobs at this address. For other machines, also "
+            "give --tls or --web-token-file.",
         ),
     ] = "",
     web_token_file: Annotated[
         Path | None,
         typer.Option(
-            help="Ask readers of the page for the token in this file, instead of a certificate. The file "
-            "is made if it is missing.",
+            help="Ask readers of the page for the token in this file, instead of a certificate. If the "
+            "file is missing, the controller makes it.",
         ),
     ] = None,
     log_format: LogFormatted = LogFormat.TEXT,

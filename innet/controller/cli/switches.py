@@ -177,7 +177,7 @@ def drain(
         bool,
         typer.Option(
             "--force",
-            help="Drain it even if jobs have no other path. These wait until you undrain it.",
+            help="Drain it even if jobs have no other path. Such jobs wait until you undrain it.",
         ),
     ] = False,
     address: ControllerAddress = DEFAULT_ADDRESS,
@@ -185,7 +185,8 @@ def drain(
 ) -> None:
     """Move a switch's jobs to other switches, or to their fallback. No step is lost.
 
-    The switch takes no new jobs, and goes on as a bridge. [b]innet switch undrain[/b] ends this.
+    The switch takes no new jobs, and goes on as a bridge. After [b]innet switch undrain[/b], jobs use it
+    again.
     """
     with connected(address, tls_folder) as stub, translated("drain the switch"):
         moved = stub.DrainSwitch(pb.DrainSwitchRequest(name=name, force=force)).jobs

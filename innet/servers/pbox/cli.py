@@ -52,7 +52,7 @@ def serve(
 ) -> None:
     """Run a parameter server until Ctrl-C. Without --tls, use it in trusted networks only.
 
-    Once it serves, it prints one line to standard output, [b]pbox HOST:PORT[/b]. With
+    When it is ready, it prints one line to standard output, [b]pbox HOST:PORT[/b]. With
     --metrics-addr it prints a second line, [b]Metrics HOST:PORT[/b].
     """
     from innet.servers.pbox.server import Server
