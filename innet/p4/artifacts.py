@@ -1,5 +1,6 @@
 """The compiled programs that innet comes with, by lanes per packet."""
 
+import functools
 import hashlib
 from dataclasses import dataclass
 from importlib import resources
@@ -44,8 +45,19 @@ def artifact(lanes: int) -> Artifact:
         lanes,
         SLOTS[lanes],
         read("innet.p4", f"compiled/innet-{lanes}.json"),
-        text_format.Parse(text, p4info_pb2.P4Info()),
+        parse_p4info(text),
     )
+
+
+def parse_p4info(text: str) -> p4info_pb2.P4Info:
+    """Return a new message with the content of a P4Info in text format. Raises text_format.ParseError."""
+    return p4info_pb2.P4Info.FromString(_binary(text))
+
+
+@functools.lru_cache(maxsize=16)
+def _binary(text: str) -> bytes:
+    """Return a P4Info in the binary format, which is read in a tenth of the time."""
+    return bytes(text_format.Parse(text, p4info_pb2.P4Info()).SerializeToString())
 
 
 def folder() -> Traversable:

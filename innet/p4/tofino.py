@@ -9,10 +9,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import NamedTuple
 
-from google.protobuf import text_format
-
 from innet.errors import CompilerError
-from innet.p4.artifacts import digest, folder
+from innet.p4.artifacts import digest, folder, parse_p4info
 from innet.p4.compile import SOURCES, compiler_path, compiler_version, options, source_digests
 from innet.p4.report import ResourceReport
 from innet.p4runtime import p4info_pb2
@@ -107,7 +105,7 @@ def report(chip: str) -> ResourceReport:
 
 def p4info(chip: str) -> p4info_pb2.P4Info:
     """Return the program's schema for P4Runtime."""
-    return text_format.Parse(_artifact(f"{chip}.p4info.txtpb").read_text(), p4info_pb2.P4Info())
+    return parse_p4info(_artifact(f"{chip}.p4info.txtpb").read_text())
 
 
 def artifacts() -> Traversable:

@@ -2,13 +2,14 @@
 
 import ctypes
 import errno
+import heapq
 import itertools
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from sanitizers import run_sanitized
+import sanitizers
 
 from innet.errors import CompilerError
 from innet.host import fastpath, structs, transport
@@ -114,7 +115,8 @@ class Network:
             field = self.chance.choice(list(FOREIGN))
             record[field] += FOREIGN[field]
         delay = 0.001 + 0.004 * self.trouble * self.chance.random()
-        self.under_way.append((self.clock.now + delay, len(self.under_way), record.tobytes()))
+        arrival = self.clock.now + delay, len(self.under_way), record.tobytes()
+        heapq.heappush(self.under_way, arrival)
 
     def carried(self, record: np.void) -> bool:
         """Return whether the other workers carry lanes of a chunk."""
@@ -139,14 +141,15 @@ class Network:
         self.clock.now += seconds
 
     def wait(self, seconds: float) -> None:
-        at = min((each[0] for each in self.under_way), default=float("inf"))
+        at = self.under_way[0][0] if self.under_way else float("inf")
         self.clock.now = max(self.clock.now, min(at, self.clock.now + max(seconds, 1e-6)))
 
     def receive(self) -> Packets:
-        here = sorted(each for each in self.under_way if each[0] <= self.clock.now)[:16]
-        self.under_way = [each for each in self.under_way if each not in here]
+        here: list[bytes] = []
+        while len(here) < 16 and self.under_way and self.under_way[0][0] <= self.clock.now:
+            here.append(heapq.heappop(self.under_way)[2])
         full, bare = (
-            np.frombuffer(b"".join(c for *_, c in here if len(c) == kind.itemsize), kind).copy()
+            np.frombuffer(b"".join(c for c in here if len(c) == kind.itemsize), kind).copy()
             for kind in (self.dtype, self.bare_dtype)
         )
         return Packets(full, bare)
@@ -287,6 +290,8 @@ def test_with_and_without_a_compiler_a_worker_does_the_same(seed, trouble, slots
     played(seed, trouble, slots, way)
     monkeypatch.setattr(transport, "RoundLimits", partial(RoundLimits, batches=1))
     compiled = played(seed, trouble, slots, way)
+    if fastpath.FLAGS[-len(sanitizers.FLAGS) :] == sanitizers.FLAGS:
+        return  # the comparison is not about C's memory, and it is made without sanitizers, too
     monkeypatch.setattr(fastpath, "compiled", lambda: None)
     plain = played(seed, trouble, slots, way)
     for ours, theirs in zip(compiled, plain, strict=True):
@@ -521,5 +526,5 @@ def test_without_a_compiler_there_are_no_compiled_steps(monkeypatch):
 
 
 def test_sanitizers_find_nothing():
-    done = run_sanitized("sanitized_worker.py")
+    done = sanitizers.run_sanitized("sanitized_worker.py")
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

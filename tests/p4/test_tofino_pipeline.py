@@ -54,9 +54,9 @@ def test_a_long_walk_in_trees_is_the_same_on_innet_switch(chip: str, seed: int):
 
 def compared(given: Scenario, outputs: list[list[Output]], chip: str) -> int:
     """Assert that a chip does the same as another switch. Return the number of compared frames."""
-    switch = TofinoSwitch(chip)
+    switch, program = TofinoSwitch(chip), artifact(LANES)
     for update in given.updates:
-        switch.insert(update.entity, artifact(LANES))
+        switch.insert(update.entity, program)
     compared = 0
     for (port, frame), expected in zip(given.packets, outputs, strict=True):
         if corrupted(frame) or wraps(frame):

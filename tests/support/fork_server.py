@@ -7,6 +7,7 @@ standard input ends. It inherits the socket's descriptor. It imports the modules
 comes.
 """
 
+import atexit
 import contextlib
 import ctypes
 import fcntl
@@ -33,6 +34,9 @@ _PR_SET_PDEATHSIG = 1
 _LARGEST_REQUEST = 1 << 20
 _MOST_DESCRIPTORS = 253
 """The kernel's limit for a message."""
+
+_libraries: dict[str, types.ModuleType] = {}
+"""The modules that are left as they are when this process ends."""
 
 
 class Forked:
@@ -233,6 +237,30 @@ def _interpret(arguments: Sequence[str]) -> None:
         exec(compile(Path(rest[0]).read_bytes(), rest[0], "exec"), vars(main))  # noqa: S102
 
 
+def _leave_libraries() -> None:
+    """Let this forked process end without an end of the libraries that were imported before the fork.
+
+    It would write to all of their memory, which the kernel would have to copy first. All else ends in the
+    usual way: the script's objects and threads, innet, and what may hold a process group.
+    """
+    others = ("sys", "builtins", "__main__", "innet", "torch.distributed")
+    _libraries.update(
+        (name, module)
+        for name, module in sys.modules.items()
+        if not any(name == each or name.startswith(f"{each}.") for each in others)
+    )
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_libraries))  # so nothing ever deletes them
+    # The C library calls this with the exit code, before the destructors of what was loaded until now.
+    _LIBC.on_exit(_LIBC._exit, None)
+
+
+@atexit.register  # the first to be registered is the last to run
+def _forget_libraries() -> None:
+    """Hide the libraries from the interpreter, which would clear all modules that it finds."""
+    for name in _libraries:
+        sys.modules.pop(name, None)
+
+
 def _serve(descriptor: str, *modules: str) -> None:
     sys.path.pop(0)  # this folder: the processes do not see the modules of the tests
     listener = socket.socket(fileno=int(descriptor))
@@ -252,6 +280,7 @@ def _serve(descriptor: str, *modules: str) -> None:
     request = _Server(listener).await_request()
     if request is None:
         return
+    _leave_libraries()
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])

@@ -1,7 +1,8 @@
 """Interpreters that are forked from one with their modules: innet's commands, and Python with PyTorch.
 
 Each is a process of its own, with its own session, arguments, environment and output, and it ends as any
-interpreter does. Only the imports are done already, which are most of its start.
+interpreter does. Only the imports are done already, which are most of its start, and at the end the
+imported libraries are left as they are.
 """
 
 import atexit

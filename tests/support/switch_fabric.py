@@ -8,6 +8,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from aggregation_rack import PROGRAM, SERVICE, packet_in, told
@@ -177,7 +178,12 @@ def address(rank: int) -> Address:
 
 def is_for(frame: bytes, rank: int) -> bool:
     """Return whether a frame is addressed to a worker."""
-    return frame[30:34] == address(rank).ip_bytes
+    return frame[30:34] == _ip_bytes(rank)
+
+
+@cache
+def _ip_bytes(rank: int) -> bytes:
+    return address(rank).ip_bytes
 
 
 def insert(switch: Target, entities: Sequence[p4rt.Entity]) -> None:

@@ -10,8 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from google.protobuf import text_format
-
+from innet.p4.artifacts import parse_p4info
 from innet.p4.compile import COMPILER, compiler_version
 from innet.p4runtime import p4info_pb2
 
@@ -31,8 +30,7 @@ class Program:
 def program(name: str, folder: Path = FOLDER) -> Program:
     """Return a compiled program of `folder`."""
     text = (folder / f"{name}.p4info.txtpb").read_text()
-    info = text_format.Parse(text, p4info_pb2.P4Info())
-    return Program((folder / f"{name}.json").read_bytes(), info)
+    return Program((folder / f"{name}.json").read_bytes(), parse_p4info(text))
 
 
 def compile_to(target: Path, source: Path) -> list[Path]:

@@ -21,6 +21,7 @@ begins no chunk.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from slot_model import (
@@ -58,7 +59,7 @@ class Shape:
         """Return the number of racks in a result."""
         return self.quorum or len(self.racks)
 
-    @property
+    @cached_property
     def size(self) -> Size:
         """Return the size without racks."""
         workers = sum(map(len, self.racks))
@@ -66,7 +67,11 @@ class Shape:
 
     def rack_of(self, worker: int) -> int:
         """Return a worker's rack."""
-        return next(rack for rack, workers in enumerate(self.racks) if worker in workers)
+        return self._by_worker[worker]
+
+    @cached_property
+    def _by_worker(self) -> dict[int, int]:
+        return {each: rack for rack, workers in enumerate(self.racks) for each in workers}
 
 
 class Packet(NamedTuple):
@@ -233,17 +238,23 @@ class Tree:
 
     def child(self, rack: int) -> Child:
         """Return a rack's switch."""
-        workers = frozenset(self.shape.racks[rack])
-        return Child(
-            self.shape.size,
-            workers,
-            self.compares,
-            self.raises_again,
-            self.takes_early,
-            self.strict,
-            self.begins,
-            self.asks_for_lanes,
-        )
+        return self._children[rack]
+
+    @cached_property
+    def _children(self) -> list[Child]:
+        return [
+            Child(
+                self.shape.size,
+                frozenset(workers),
+                self.compares,
+                self.raises_again,
+                self.takes_early,
+                self.strict,
+                self.begins,
+                self.asks_for_lanes,
+            )
+            for workers in self.shape.racks
+        ]
 
     def steps(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
         """Yield all possible next steps, each with the state after it. Raises Violation."""
@@ -368,8 +379,9 @@ class Tree:
     def _after(
         self, state: TreeState, rack: int, slot: int, sequence: int, cell: Cell, reply: Reply | None
     ) -> TreeState:
-        cells = _changed(state.below[rack], slot, sequence % 2, cell)
-        state = state._replace(below=(*state.below[:rack], cells, *state.below[rack + 1 :]))
+        if cell is not state.below[rack][slot][sequence % 2]:
+            cells = _changed(state.below[rack], slot, sequence % 2, cell)
+            state = state._replace(below=(*state.below[:rack], cells, *state.below[rack + 1 :]))
         if reply and reply.kind in {None, Kind.RESULT}:
             packet = Packet(rack, slot, sequence, reply.members, reply.total, reply.announced)
             if reply.kind is None:
