@@ -82,7 +82,7 @@ def test_a_switch_that_is_not_there_is_an_error_and_not_kept(tor: Rack):
         ({"name": "tor"}, AlreadyExists, "a switch named 'tor' exists already"),
         ({}, AlreadyExists, "has been added already, as 'tor'"),
         ({"name": ""}, UsageError, "'' is not a name for a switch"),
-        ({"lanes": 65}, UsageError, "no program for 65 lanes, only for 64 and 256"),
+        ({"lanes": 65}, UsageError, "no program for 65 lanes, only for 64, 256 and 1024"),
         ({"service": pb.Address(mac="02:00:00:00:00:fe", ip="10.0.0")}, UsageError, "'10.0.0'"),
         ({"service": pb.Address(mac="02:00", ip="10.0.0.1")}, UsageError, "'02:00'"),
         (
