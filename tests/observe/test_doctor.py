@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from commands import BIN, refuse, run
-from forked_rack import forked_rack
 from racks import WITHIN, Rack, means, rack
 
 from innet.controller.state.registry import Policy
@@ -19,6 +18,7 @@ from innet.host.job import Timeouts
 from innet.host.join import join
 from innet.host.link import frame_address, parse_endpoints
 from innet.local.faults import UP, Faults, Wiring, faulty
+from innet.local.rack import local_rack
 from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import Observation, sample_job
@@ -162,7 +162,7 @@ def test_a_worker_whose_hello_does_not_get_through_is_found(scene: Scene):
 
 
 def test_a_dead_switch_is_found():
-    with forked_rack(2) as tor, contextlib.ExitStack() as stack:
+    with local_rack(2) as tor, contextlib.ExitStack() as stack:
         agents = [
             stack.enter_context(
                 join(tor.controller, tor.job, rank, link, token=tor.token, timeouts=LONG)

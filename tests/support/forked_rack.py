@@ -1,4 +1,8 @@
-"""A rack on this machine whose switch and controller start soon (see :mod:`preforked`)."""
+"""A rack on this machine whose switch and controller start soon (see :mod:`preforked`).
+
+Nobody can pass SIGKILL on. So a killed switch or controller ends only when the process that has forked
+it notices. Use :func:`innet.local.rack.local_rack` to kill one of them.
+"""
 
 import contextlib
 from collections.abc import Iterator

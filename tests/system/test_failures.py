@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from forked_rack import forked_rack
 from mortal import (
     controlled,
     mortal_switch,
@@ -22,6 +21,7 @@ from innet.errors import ControllerUnreachable, SwitchUnreachable, WorkersMissin
 from innet.host.agent import Agent
 from innet.host.job import Timeouts
 from innet.host.join import join
+from innet.local.rack import local_rack
 from innet.rpc import innet_pb2 as pb
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def worker(tor: Rack, job: str, rank: int, link: str) -> Iterator["subprocess.Po
 
 
 def test_when_the_switch_dies_and_there_is_no_other_way_every_worker_is_told():
-    with forked_rack(2) as tor, contextlib.ExitStack() as stack:
+    with local_rack(2) as tor, contextlib.ExitStack() as stack:
         agents = [
             stack.enter_context(
                 join(tor.controller, tor.job, rank, link, token=tor.token, timeouts=SHORT)

@@ -13,7 +13,7 @@ from forked_rack import forked_rack
 from paths import ROOT
 from racks import WITHIN
 
-from innet.local.rack import Rack
+from innet.local.rack import Rack, local_rack
 
 DIGITS = ROOT / "examples" / "digits.py"
 WORKERS = 2
@@ -74,7 +74,7 @@ def test_three_lines_of_it_are_innets():
 
 def test_when_the_switch_dies_it_goes_on_and_ends_with_the_same_bits(trained):
     with (
-        forked_rack(WORKERS, slots=32) as rack,
+        local_rack(WORKERS, slots=32) as rack,
         ranks(DIGITS, [], WORKERS, rack.environment) as workers,
     ):
         assert workers[0].stdout.readline().startswith("epoch 1:")

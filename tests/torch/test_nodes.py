@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from forked_rack import forked_rack
 from processes import Group, process_group
 from racks import Rack, rack
 from waiting import WITHIN
 
 from innet.controller.state.registry import Policy
 from innet.errors import NeighbourLost, UsageError, WorkersMissing
+from innet.local.rack import local_rack
 from innet.rpc import innet_pb2 as pb
 from innet.torch.nodes import Nodes
 
@@ -237,7 +237,7 @@ def test_a_killed_rank_ends_the_calls_of_all_others(victim: int):
 
 
 def test_without_the_switch_the_bits_stay_the_same():
-    with forked_rack(SIZE * CABLES, slots=32) as rack:
+    with local_rack(SIZE * CABLES, slots=32) as rack:
         links = ["+".join(rack.links[rank::SIZE]) for rank in range(SIZE)]
         environments = [
             {
