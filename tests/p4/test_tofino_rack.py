@@ -20,7 +20,7 @@ from tofino_switch import TofinoSwitch
 from trees import integers, sums
 
 from innet.controller.switches.names import Names, group
-from innet.errors import NoCapacity
+from innet.errors import LeftBehind, NoCapacity
 from innet.host import membership
 from innet.host.transport import Timeouts
 from innet.p4 import tofino
@@ -33,6 +33,7 @@ from innet.wire.layout import HEADER_BYTES, Flag, Kind, Operation
 from innet.wire.records import blank, packet_bytes, packet_dtype, set_field
 
 PORTS = {"tofino": (128, 132), "tofino2": (8, 12)}
+RUNS = 5
 
 
 @pytest.mark.parametrize("kind", PORTS)
@@ -89,11 +90,22 @@ def test_two_racks_below_a_chip_sum_as_one(kinds: tuple[str, str], tmp_path: Pat
 @pytest.mark.parametrize("kinds", [("tofino", "tofino"), ("tofino2", "tofino2")])
 def test_racks_below_a_chip_make_a_quorum_without_the_last(kinds: tuple[str, str], tmp_path: Path):
     make(tmp_path / kinds[0], kinds[0])
+    for left in reversed(range(RUNS)):
+        try:
+            make_a_quorum(kinds, tmp_path)
+            break
+        except LeftBehind:  # no other worker waits for one that gets no processor
+            if not left:
+                raise
+
+
+def make_a_quorum(kinds: tuple[str, str], folder: Path) -> None:
+    """Sum with all workers, and then without the last. Raises LeftBehind if one came too late."""
     first, second = PORTS[kinds[1]]
     up, racks = second + 4, {"left": (first,), "middle": (first,), "right": (first, second)}
     down = dict(zip(racks, range(first, first + 12, 4), strict=True))
     with (
-        tofino_tree(tmp_path, kinds, racks, up, down) as forest,
+        tofino_tree(folder, kinds, racks, up, down) as forest,
         forest.workers("top", ["left", "middle", "right", "right"], slots=2, quorum=2) as agents,
     ):
         same, one, five, hundred = (np.full(150, each, np.float32) for each in (3, 1, 5, 100))
