@@ -75,13 +75,20 @@ def test_leaving_a_with_block_by_an_error_does_not_wait_for_the_others(tor: Rack
 
 def test_a_signal_handler_that_closes_the_agent_ends_the_call_that_it_interrupts(tor: Rack):
     with tor.job(2) as job, tor.join(job, 1), tor.join(job, 0) as agent:
-        main = threading.main_thread().ident or 0
+        main, closed = threading.main_thread().ident or 0, threading.Event()
 
         def interrupt() -> None:
             until(lambda: agent.progress().busy)
-            signal.pthread_kill(main, signal.SIGUSR1)
+            # Python does not notice a signal that comes just before a lock is waited for.
+            while not closed.is_set():
+                signal.pthread_kill(main, signal.SIGUSR1)
+                closed.wait(1)
 
-        before = signal.signal(signal.SIGUSR1, lambda *_: agent.close())
+        def close(*_: object) -> None:
+            agent.close()
+            closed.set()
+
+        before = signal.signal(signal.SIGUSR1, close)
         try:
             with ThreadPoolExecutor(1) as pool:
                 interrupting = pool.submit(interrupt)
