@@ -109,7 +109,10 @@ def revoke(
         _out.print(f"all certificates of {name} have been revoked before")
     _out.print(f"the controller has to find {folder / tls.REVOKED} in its own folder")
     if any(each.role == tls.ADMIN for each in revoked):
-        _out.print("switches read no list: until the end of this certificate they accept it")
+        _out.print(
+            f"innet-switch has to find {tls.REVOKED} beside its certificate; other switches accept "
+            "the certificate until it expires"
+        )
 
 
 @app.command("list")

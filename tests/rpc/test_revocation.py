@@ -98,6 +98,9 @@ def test_the_commands_issue_show_and_revoke(tmp_path: Path):
     shown = run("innet", "certificates", "list", folder, COLUMNS="200").stdout
     [line] = [line for line in shown.splitlines() if "alice" in line]
     assert "revoked" in line
+    run("innet", "certificates", "issue", folder, "carol", "--role", "admin")
+    done = run("innet", "certificates", "revoke", folder, "carol")
+    assert "innet-switch has to find revoked.txt beside its certificate" in done.stdout
     refuse("no certificate was made for 'bob'", "innet", "certificates", "revoke", folder, "bob")
 
 
