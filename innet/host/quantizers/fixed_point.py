@@ -75,7 +75,8 @@ def block_exponents(values: Floats) -> Integers:
 
 def exponents_of(largest: Floats) -> Integers:
     """Return each block's exponent from its largest magnitude, (blocks,); a magnitude may be NaN."""
-    exponents: Integers = np.frexp(largest)[1].astype(np.int32)
+    with np.errstate(invalid="ignore"):  # frexp warns of a signalling NaN, which may be the largest
+        exponents: Integers = np.frexp(largest)[1].astype(np.int32)
     exponents[largest == 0] = ZERO_BLOCK
     exponents[~np.isfinite(largest)] = NOT_FINITE
     return exponents
