@@ -135,8 +135,8 @@ class CompiledRounds:
         """Send and receive until there is something to decide. Raises OSError."""
         window = self._state
         done = _Outcome(
-            limits.most, limits.batches, limits.until, limits.pause, limits.round_trip_began,
-            limits.steady, limits.too_soon, limits.reordering, window.quiet_until,
+            limits.most, limits.batches, limits.until, limits.idle, limits.pause,
+            limits.round_trip_began, limits.steady, limits.too_soon, limits.reordering, window.quiet_until,
             window.remaining, limits.most_queued, window.newest, limits.owed_since, self._begins,
         )  # fmt: skip
         self._begins = False

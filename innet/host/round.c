@@ -116,6 +116,8 @@ static int take(struct worker *worker, struct io_round *io)
     io->newest = taken.newest;
     io->result_at = io->now;
     io->owed_since = INFINITY;
+    if (io->idle > 0)
+        io->until = fmax(io->until, io->now + io->idle);
     int round_over = io->newest >= io->round_trip_began && (io->lost || io->marked || !io->steady);
     return !io->first && io->finished < io->remaining && !round_over;
 }

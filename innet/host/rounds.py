@@ -21,8 +21,9 @@ BATCHES = 64
 class RoundLimits:
     """The limits of an I/O round, set before it; times in seconds of the agent's clock.
 
-    Up to `most` chunks may be in flight. If nothing comes, the round ends at `until`. While more
-    than `most` chunks remain, `pause` lets packets accumulate. A round ends after `batches`. It
+    Up to `most` chunks may be in flight. If nothing comes, the round ends at `until`, or `idle` seconds
+    after the last result if that is later. While more than `most` chunks remain, `pause` lets packets
+    accumulate. A round ends after `batches`. It
     also ends with the result of a chunk sent after `round_trip_began`, if packets were lost or
     marked, or if the window is not `steady`.
 
@@ -43,6 +44,7 @@ class RoundLimits:
     owed_since: float = math.inf
     steady: bool = False
     most_queued: int = sys.maxsize
+    idle: float = 0.0
     batches: int = BATCHES
 
 

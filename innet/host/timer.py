@@ -81,6 +81,11 @@ class ProbeTimer:
         self._since = now
 
     @property
+    def first_wait(self) -> float:
+        """Return the seconds from a result to the probe after it."""
+        return min(self.retransmission.timeout, self.slowest)
+
+    @property
     def deadline(self) -> float:
         """Return the time of the next probe."""
         doublings = min(self.unanswered or self._answered, _MOST_DOUBLINGS)

@@ -22,7 +22,7 @@ from innet.host.packets import Packets
 from innet.host.portions import Portions
 from innet.host.quantizers import fixed_point
 from innet.host.quantizers.scaling import Scaling
-from innet.host.rounds import RoundLimits
+from innet.host.rounds import BATCHES, RoundLimits, RoundOutcome
 from innet.host.transport import SwitchTransport
 from innet.host.window import Window
 from innet.machine.sockets import FRAME_MEMORY
@@ -319,6 +319,29 @@ def test_lanes_wait_with_the_worker_while_its_link_has_a_queue_and_bare_headers_
     assert min(full) >= frees_at
     assert min(bare) == 0
     assert worker.traffic.retransmissions == 0
+
+
+@needs_compiler
+def test_a_round_lasts_as_long_as_results_come(monkeypatch):
+    info = WorkerInfo(job=1, rank=0, workers=WORKERS, min_workers=WORKERS, lanes=LANES)
+    term, clock, chunks = Term(2, Way.SWITCH, first_slot=0, slots=1), Clock(), BATCHES
+    network = Network(info, term, 1, 0.0, clock)
+    worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker.begin(term)
+    ends: list[float] = []
+    run = CompiledRounds.run
+
+    def noted(rounds: CompiledRounds, limits: RoundLimits) -> RoundOutcome:
+        outcome = run(rounds, limits)
+        ends.append(outcome.now)
+        return outcome
+
+    monkeypatch.setattr(CompiledRounds, "run", noted)
+    own, none = np.ones((chunks, LANES), np.int32), np.zeros(chunks, np.uint16)
+    worker.all_reduce(own, none, Operation.SUM, lambda _: None)
+    assert len(ends) == 2  # the first chunk's result ends a round
+    assert ends[-1] - ends[0] > 5 * worker._timer.timeout
+    assert len(network.sent) == chunks  # none was repeated
 
 
 @pytest.mark.parametrize("compiled", [True, False])
