@@ -136,8 +136,9 @@ class CompiledRounds:
         window = self._state
         done = _Outcome(
             limits.most, limits.batches, limits.until, limits.idle, limits.pause,
-            limits.round_trip_began, limits.steady, limits.too_soon, limits.reordering, window.quiet_until,
-            window.remaining, limits.most_queued, window.newest, limits.owed_since, self._begins,
+            limits.round_trip_began, limits.steady, limits.too_soon, limits.reordering,
+            window.quiet_until, window.remaining, limits.most_queued, window.newest,
+            limits.owed_since, self._begins,
         )  # fmt: skip
         self._begins = False
         self._library.innet_io_round(self._native.network, self._worker, done)

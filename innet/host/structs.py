@@ -95,8 +95,8 @@ class IoRound(ctypes.Structure):
     """The limits of an I/O round, and its outcome; see :mod:`innet.host.rounds`."""
 
     _fields_ = [
-        ("most", NUMBER), ("batches", NUMBER), ("until", REAL), ("idle", REAL),
-        ("pause", REAL),        ("round_trip_began", REAL), ("steady", NUMBER), ("too_soon", REAL), ("reordering", REAL),
+        ("most", NUMBER), ("batches", NUMBER), ("until", REAL), ("idle", REAL), ("pause", REAL),
+        ("round_trip_began", REAL), ("steady", NUMBER), ("too_soon", REAL), ("reordering", REAL),
         ("quiet_until", REAL), ("remaining", NUMBER), ("most_queued", NUMBER),
         ("newest", REAL), ("owed_since", REAL), ("begins", NUMBER),
         ("sent", NUMBER), ("bare_sent", NUMBER), ("repetitions", NUMBER), ("limited", NUMBER),
