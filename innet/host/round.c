@@ -8,6 +8,7 @@
 
 enum { MADE_AT_ONCE = 16 };      /* packets: so few are still in the cache when they are copied */
 static const double HELD = 1e-3; /* seconds until the link's queue is looked at again */
+static const double EXTENSION = 0.1; /* seconds by which results can put off the end, at the most */
 
 /* Returns how many packets with lanes the host's own link takes without too long a queue. */
 static int64_t room(const struct network *network, const struct io_round *io)
@@ -87,8 +88,9 @@ static int receive(const struct network *network, struct worker *worker, struct 
     }
 }
 
-/* Takes the results of a batch. Returns whether the round goes on. */
-static int take(struct worker *worker, struct io_round *io)
+/* Takes the results of a batch, which put off the round's end, but not beyond `last`. Returns whether the
+ * round goes on. */
+static int take(struct worker *worker, struct io_round *io, double last)
 {
     if (innet_others(worker->window, worker->inbox)) {
         io->unread = 1;
@@ -117,7 +119,7 @@ static int take(struct worker *worker, struct io_round *io)
     io->result_at = io->now;
     io->owed_since = INFINITY;
     if (io->idle > 0)
-        io->until = fmax(io->until, io->now + io->idle);
+        io->until = fmin(fmax(io->until, io->now + io->idle), last);
     int round_over = io->newest >= io->round_trip_began && (io->lost || io->marked || !io->steady);
     return !io->first && io->finished < io->remaining && !round_over;
 }
@@ -136,10 +138,11 @@ static void begin(struct window *window, const struct vectors *vectors)
 void innet_io_round(const struct network *network, struct worker *worker, struct io_round *io)
 {
     int held = 0;
+    double last = io->until + EXTENSION;
     if (io->begins)
         begin(worker->window, worker->vectors);
     for (int64_t batch = 0; batch < io->batches && batch < BATCHES; batch++)
         if ((io->error = send_due(network, worker, io, &held))
-            || !receive(network, worker, io, held) || !take(worker, io))
+            || !receive(network, worker, io, held) || !take(worker, io, last))
             return;
 }

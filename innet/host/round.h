@@ -9,7 +9,7 @@ struct io_round {
     /* Input. */
     int64_t most, batches;   /* most chunks in flight; most batches to receive, up to BATCHES */
     double until;            /* end of the round if nothing comes; */
-    double idle;             /* a result moves it to so many seconds later, unless this is 0 */
+    double idle;             /* a result puts it off to so many seconds later, unless this is 0 */
     double pause;            /* lets packets accumulate while more than `most` chunks remain */
     double round_trip_began; /* the round ends with the result of a chunk sent since then; */
     int64_t steady;          /* if this is set, only if packets were lost or marked */

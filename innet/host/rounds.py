@@ -22,10 +22,10 @@ class RoundLimits:
     """The limits of an I/O round, set before it; times in seconds of the agent's clock.
 
     Up to `most` chunks may be in flight. If nothing comes, the round ends at `until`, or `idle` seconds
-    after the last result if that is later. While more than `most` chunks remain, `pause` lets packets
-    accumulate. A round ends after `batches`. It
-    also ends with the result of a chunk sent after `round_trip_began`, if packets were lost or
-    marked, or if the window is not `steady`.
+    after the last result if that is later, but at most 0.1 s after `until`. While more than `most`
+    chunks remain, `pause` lets packets accumulate. A round ends after `batches`. It also ends with the
+    result of a chunk sent after `round_trip_began`, if packets were lost or marked, or if the window is
+    not `steady`.
 
     Contributions with lanes stay with the worker while `most_queued` packets wait for the host's own
     link. Rounds in numpy do not look at that queue.
