@@ -177,11 +177,6 @@ class SwitchTransport:
             deadline = min(deadline, reminder)
         return min(deadline, self.inquiries.at) if self.inquiries else deadline
 
-    @property
-    def _idle(self) -> float:
-        """The seconds after a result in which there is nothing to decide, as long as results come."""
-        return 0.0 if self._window.any_had or self.inquiries else self._probes.first_wait
-
     def _run_round(self) -> bool:
         """Run an I/O round. Return whether it has brought the first chunk's result."""
         usual = self._timer.smoothed or self._timer.timeout
@@ -198,7 +193,7 @@ class SwitchTransport:
             self._silence.owed_since,
             self._congestion.steady,
             max(_LEAST_QUEUED, int(most * _QUEUED / usual)),
-            self._idle,
+            0.0 if self._window.any_had or self.inquiries else self._probes.first_wait,
         )
         outcome = self._rounds.run(limits)
         self._stall.expect(max(deadline, outcome.result_at + limits.idle))
