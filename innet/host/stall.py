@@ -73,9 +73,10 @@ class StallDetector:
         """Return when to ask for another term; infinity if that is not due yet, or was done."""
         return self.silence.report_at(self._probes.unanswered, self._timer.timeout)
 
-    def expect(self, deadline: float) -> None:
-        """Note when this process means to look again."""
-        self._lateness.expect(deadline)
+    def note_round(self, outcome: RoundOutcome, due: float) -> None:
+        """Note the end of a round, which was to end at `due` at the latest."""
+        self._lateness.expect(due)
+        self.silence.owed_since = outcome.owed_since
 
     def excuse(self, now: float) -> None:
         """Forgive the others' silence if this process did not run meanwhile."""

@@ -182,7 +182,6 @@ class SwitchTransport:
         usual = self._timer.smoothed or self._timer.timeout
         seconds = min(_GATHERING * self._timer.queueing, _MOST_GATHERING)
         deadline, most = self._deadline, self._congestion.size
-        self._stall.expect(deadline)
         limits = RoundLimits(
             most,
             deadline,
@@ -196,8 +195,7 @@ class SwitchTransport:
             0.0 if self._window.any_had or self.inquiries else self._probes.first_wait,
         )
         outcome = self._rounds.run(limits)
-        self._stall.expect(max(deadline, outcome.result_at + limits.idle))
-        self._silence.owed_since = outcome.owed_since
+        self._stall.note_round(outcome, max(deadline, outcome.result_at + limits.idle))
         self._note_sent(outcome)
         self._note_results(outcome)
         if outcome.others:
