@@ -2,9 +2,9 @@
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from forked_rack import forked_rack
@@ -22,12 +22,10 @@ from innet.local.rack import Rack
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect
 
-if TYPE_CHECKING:
-    import subprocess
-
 VICTIMS = 2
 ROUNDS = -(-int(os.environ.get("INNET_REPLICA_KILLS", "2")) // VICTIMS)
 LOSS = 0.01
+TRIES = 3
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +38,7 @@ def addresses() -> Iterator[Iterator[str]]:
     python = str(forked_programs(folder) / "python")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(start, "interpreter", lambda: python)
-        with lighthouses(2 * ROUNDS + 2 * len(ALGORITHMS) + 1) as running:
+        with lighthouses(2 * ROUNDS + 2 * len(ALGORITHMS) + TRIES) as running:
             yield running
 
 
@@ -91,7 +89,18 @@ def example(
 
 
 def test_a_replica_that_comes_back_gets_the_state_of_the_others(rack: Rack, addresses):
-    lighthouse = next(addresses)
+    for left in reversed(range(TRIES)):
+        try:
+            come_back(rack, next(addresses))
+            break
+        except subprocess.TimeoutExpired:
+            # A replica without processor time may repeat the last step, and waits for one that is done.
+            if not left:
+                raise
+
+
+def come_back(rack: Rack, lighthouse: str) -> None:
+    """Kill a replica and start it again. Raises TimeoutExpired if it does not finish."""
     with contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(example(rack, lighthouse, each)) for each in (0, 1))
         for line in second.stdout:
@@ -99,7 +108,7 @@ def test_a_replica_that_comes_back_gets_the_state_of_the_others(rack: Rack, addr
                 break
         second.kill()
         again = stack.enter_context(example(rack, lighthouse, 1))
-        said = [each.communicate(timeout=WITHIN) for each in (first, again)]
+        said = [each.communicate(timeout=WITHIN / 2) for each in (first, again)]
     assert [(first.returncode, again.returncode)] == [(0, 0)], said
     ends = [output.splitlines()[-1] for output, _ in said]
     assert ends[0].startswith("parameters ")
