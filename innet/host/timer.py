@@ -83,11 +83,13 @@ class ProbeTimer:
     @property
     def first_wait(self) -> float:
         """Return the seconds from a result to the probe after it."""
-        return min(self.retransmission.timeout, self.slowest)
+        return self._wait(0)
 
     @property
     def deadline(self) -> float:
         """Return the time of the next probe."""
-        doublings = min(self.unanswered or self._answered, _MOST_DOUBLINGS)
-        wait = self.retransmission.timeout * (1 << doublings)
-        return self._since + min(wait, self.slowest)
+        return self._since + self._wait(self.unanswered or self._answered)
+
+    def _wait(self, doublings: int) -> float:
+        wait = self.retransmission.timeout * (1 << min(doublings, _MOST_DOUBLINGS))
+        return min(wait, self.slowest)
