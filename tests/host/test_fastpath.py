@@ -76,6 +76,7 @@ class Network:
         self.sent: list[tuple[float, bytes]] = []
         self.chance = np.random.default_rng(seed)
         self.marking = 0.0  # of the results
+        self.delay = 0.001  # seconds from a contribution to its result
         self.under_way: list[tuple[float, int, bytes]] = []
         self.native = Native(self)
 
@@ -114,7 +115,7 @@ class Network:
         if self.chance.random() < self.trouble / 4:  # of another job
             field = self.chance.choice(list(FOREIGN))
             record[field] += FOREIGN[field]
-        delay = 0.001 + 0.004 * self.trouble * self.chance.random()
+        delay = self.delay + 0.004 * self.trouble * self.chance.random()
         arrival = self.clock.now + delay, len(self.under_way), record.tobytes()
         heapq.heappush(self.under_way, arrival)
 
@@ -321,11 +322,12 @@ def test_lanes_wait_with_the_worker_while_its_link_has_a_queue_and_bare_headers_
     assert worker.traffic.retransmissions == 0
 
 
-@needs_compiler
-def test_a_round_lasts_as_long_as_results_come(monkeypatch):
+def rounds_of_one_slot(delay: float, monkeypatch) -> tuple[SwitchTransport, list[float]]:
+    """Sum as many chunks as a round has batches, one after the other; also return when rounds end."""
     info = WorkerInfo(job=1, rank=0, workers=WORKERS, min_workers=WORKERS, lanes=LANES)
     term, clock, chunks = Term(2, Way.SWITCH, first_slot=0, slots=1), Clock(), BATCHES
     network = Network(info, term, 1, 0.0, clock)
+    network.delay = delay
     worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     ends: list[float] = []
@@ -339,9 +341,25 @@ def test_a_round_lasts_as_long_as_results_come(monkeypatch):
     monkeypatch.setattr(CompiledRounds, "run", noted)
     own, none = np.ones((chunks, LANES), np.int32), np.zeros(chunks, np.uint16)
     worker.all_reduce(own, none, Operation.SUM, lambda _: None)
+    assert len(network.sent) == chunks  # none was repeated
+    return worker, ends
+
+
+@needs_compiler
+def test_a_round_lasts_as_long_as_results_come(monkeypatch):
+    worker, ends = rounds_of_one_slot(0.001, monkeypatch)
     assert len(ends) == 2  # the first chunk's result ends a round
     assert ends[-1] - ends[0] > 5 * worker._timer.timeout
-    assert len(network.sent) == chunks  # none was repeated
+
+
+@needs_compiler
+def test_results_put_off_the_end_of_a_round_by_a_tenth_of_a_second_at_most(monkeypatch):
+    delay = 0.005
+    _, ends = rounds_of_one_slot(delay, monkeypatch)
+    lengths = np.diff(ends)
+    assert lengths.sum() == pytest.approx((BATCHES - 1) * delay)
+    first_timeout = 3 * delay  # of RFC 6298, after one measurement
+    assert 0.1 <= lengths.max() <= 0.1 + first_timeout + delay
 
 
 @pytest.mark.parametrize("compiled", [True, False])
