@@ -51,6 +51,7 @@ def read(path: Path) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
+        _check_size(len(content), str(path))
         return content.decode()
     except (OSError, UnicodeDecodeError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
@@ -62,10 +63,7 @@ def parse(text: str, source: str) -> tuple[Any, yaml.Node | None]:
 
     Raises UsageError. `source` is the name of the file in messages.
     """
-    if len(text) > MAX_BYTES:
-        raise UsageError(
-            f"{source}: the file is too large: at most {MAX_BYTES} characters are read"
-        )
+    _check_size(len(text.encode(errors="replace")), source)
     try:
         loader = _Bounded(text)
         try:
@@ -86,6 +84,12 @@ def quoted(value: object) -> str:
     """Return a value for a message: one short printable line."""
     text = repr(value)
     return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}..."
+
+
+def _check_size(size: int, source: str) -> None:
+    """Raise UsageError if a document of so many bytes is too large."""
+    if size > MAX_BYTES:
+        raise UsageError(f"{source}: the file is too large: it may have {MAX_BYTES} bytes at most")
 
 
 def _check(value: object) -> None:

@@ -162,7 +162,7 @@ def test_a_changed_topology_is_a_plan_or_is_refused(change):
         ("slots: 1" + ":0" * 5000 + ".0", f"file.yaml:1: '1{':0' * 29}... is not a valid value"),
         ("slots: 2001-99-99", "file.yaml:1: '2001-99-99' is not a valid value"),
         ('x: "\\UFFFFFFFF"', "file.yaml:1: it is not YAML"),
-        ("#" * (MAX_BYTES + 1), "file.yaml: the file is too large: at most 65536 characters are read"),
+        ("#" * (MAX_BYTES + 1), "file.yaml: the file is too large: it may have 65536 bytes at most"),
         (
             ONE_RACK.replace("hosts: 2", "hosts: 2000000000"),
             "file.yaml:2: racks.0.hosts: hosts is 2000000000: give their number",

@@ -1,8 +1,10 @@
 """A program that runs on one port of this process, for tests that only need packets."""
 
 import contextlib
+import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from tiny_programs import program
 
@@ -31,11 +33,17 @@ class OnePort:
 
 
 @contextlib.contextmanager
-def running(name: str, seed: int | None = None) -> Iterator[OnePort]:
-    """Run one of the tests' own programs."""
+def running(
+    name: str,
+    seed: int | None = None,
+    change: Callable[[dict[str, Any]], object] = lambda _: None,
+) -> Iterator[OnePort]:
+    """Run one of the tests' own programs, after a change to p4c's output for it."""
     port, cable = cpu_port(1)
     cable.settimeout(ANSWERS_WITHIN)
-    engine = Engine(program(name).json, seed=seed)
+    document = json.loads(program(name).json)
+    change(document)
+    engine = Engine(json.dumps(document), seed=seed)
     with contextlib.closing(port), cable, contextlib.closing(engine):
         engine.start([port])
         yield OnePort(engine, cable)

@@ -16,6 +16,14 @@ _MIN_ACCESSES = 4
 """The fewest accesses to a row for which a substitute row replaces a test at every access."""
 
 
+_SET_NO_FIELD = frozenset({
+    "register_write", "count", "exit", "no_op", "_jump", "_jump_if_zero", "log_msg", "assert", "assume",
+    "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate",
+    "generate_digest", "truncate",
+})  # fmt: skip
+"""The primitives that set no field, neither of a header nor of metadata."""
+
+
 @dataclass(frozen=True)
 class Row:
     """The only row of a bank that an action uses.
@@ -192,13 +200,14 @@ def _is_unchanged(expr: ir.Expr, body: Sequence[ir.Primitive]) -> bool:
 
 
 def _may_write(step: ir.Primitive, field: ir.FieldRef) -> bool:
-    target = step.args[2:3] if step.op == "execute_meter" else step.args[:1]
-    match target:
-        case (ir.FieldRef(str(), _) as written,):
-            return written == field and step.op != "_jump_if_zero"
-        case (ir.FieldRef() | ir.Element() | ir.Name("header" | "header_stack" | "header_union"),):
-            return True
-    return False
+    match step:
+        case ir.Primitive(op, _) if op in _SET_NO_FIELD:
+            return False
+        case ir.Primitive("execute_meter", (_, _, ir.FieldRef(str(), _) as written)):
+            return written == field
+        case ir.Primitive(_, (ir.FieldRef(str(), _) as written, *_)):
+            return written == field
+    return True
 
 
 def _jumps_back(step: ir.Primitive, number: int) -> bool:
