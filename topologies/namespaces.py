@@ -41,7 +41,7 @@ def unavailable() -> str | None:
 
 @contextlib.contextmanager
 def rack(workers: int) -> Iterator[Rack]:
-    """Make a rack, and remove it at the end. Stop the processes in it before."""
+    """Make a rack, and remove it at the end. The caller has to stop the processes in it before that."""
     name = f"innet-{secrets.token_hex(4)}"
     made = Rack(name, [f"{name}-{number}" for number in range(1, workers + 1)])
     with contextlib.ExitStack() as stack:
@@ -63,8 +63,8 @@ def _connect(switch: str, worker: str, number: int) -> None:
     peer = ("peer", "name", "eth0", "netns", worker)
     _ip("-n", switch, "link", "add", port, "type", "veth", *peer)
     _ip("-n", worker, "address", "add", f"10.0.0.{number}/8", "dev", "eth0")
-    # On a veth the kernel leaves checksums and segments unmade: the kernel at the other end would
-    # accept such packets. A switch that sees raw frames does not.
+    # On a veth, the kernel leaves checksums empty and segments uncut, because the kernel at the other
+    # end accepts such packets. A switch that sees raw frames does not accept them.
     this_file = [sys.executable, __file__, "eth0"]
     subprocess.run([*inside(worker), *this_file], check=True)
     for namespace, interface in ((switch, port), (worker, "eth0")):

@@ -1,8 +1,9 @@
 """The controller of an emulation, and its job.
 
-The controller runs on a host of its own: at a port of the root switch, by a link without
-a cap. Workers reach it through the emulated switches, as they would in a cluster. It reaches the
-switches' P4Runtime by sockets in a folder, as over a separate management network.
+The controller runs on a host of its own. A link without a cap connects this host to a port of the
+root switch. Workers reach the controller through the emulated switches, as they would in a cluster.
+The controller reaches the switches' P4Runtime through Unix sockets in a folder. These sockets stand
+for a separate management network.
 """
 
 import contextlib
@@ -57,7 +58,7 @@ class StartingController:
     log: Path
 
     def await_ready(self) -> None:
-        """Wait until it serves. Raises InnetError if it fails to start."""
+        """Wait until the controller serves. Raises InnetError if it fails to start."""
         try:
             announced(self.process, "controller")
         except InnetError:
@@ -68,9 +69,12 @@ class StartingController:
 
 @contextlib.contextmanager
 def start_controller(folder: Path) -> Iterator[StartingController]:
-    """Start the controller. It needs no network yet, because it serves at all future addresses."""
-    # Only the emulation's own processes are in this network: TLS would protect nothing. Where all
-    # hosts share a processor or two, a host may be unable to send anything for seconds.
+    """Start the controller, before there is a network.
+
+    The controller listens at all addresses, so it serves at those that are added later, too.
+    """
+    # Only the emulation's own processes are in this network, so TLS would protect nothing. The lease
+    # is long, because hosts that share a processor or two may be unable to send for seconds.
     served = ["controller", "--address", f"0.0.0.0:{PORT}", "--insecure", "--lease", str(_LEASE_S)]
     log = folder / "controller.log"
     with (

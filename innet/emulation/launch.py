@@ -53,7 +53,7 @@ class HostExit:
 
     @property
     def failed(self) -> bool:
-        """Return whether it ended by itself with a failure."""
+        """Return whether the process failed. A process that was stopped has not failed."""
         return bool(self.code)
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class HostExit:
 
 
 class HostProcesses:
-    """Processes, one on every host. `pids` has a process id in every node's namespace."""
+    """Processes, one on every host. `pids` maps each node to the id of a process in its namespace."""
 
     def __init__(self, pids: Mapping[str, int], handle_line: LineHandler) -> None:
         self._pids = pids
@@ -78,7 +78,7 @@ class HostProcesses:
         """Run a command on a host. The caller has to call :meth:`stop` in the end."""
         with INTERRUPTS.held():
             process = subprocess.Popen(
-                # A session of its own: one signal ends it with all that it has started.
+                # -d starts a new session, so one signal ends the command and all that it has started.
                 ["mnexec", "-da", str(self._pids[host]), *command],
                 env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
@@ -127,7 +127,7 @@ class HostProcesses:
             with out:
                 for line in out:
                     self._handle_line(host, line.rstrip("\n"))
-        finally:  # also when nobody reads our output
+        finally:  # also if `handle_line` fails, because nobody reads our output
             self._exits.put(HostExit(host, process.wait()))
 
 

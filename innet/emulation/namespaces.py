@@ -1,10 +1,10 @@
-"""Namespaces of an emulation's own, for networks, processes and mounts.
+"""An emulation's own namespaces for networks, processes and mounts.
 
-:func:`run_in_namespaces` calls a function in the first process of a new process namespace, in a new
-network namespace. When that process ends, the kernel ends every process in there, and then
-removes all interfaces and namespaces. It does so even after SIGKILL, or when the process that waits
-for it is killed. So nothing has to be found and removed afterwards. Emulations that run at the same
-time cannot interfere, whatever their interfaces are called.
+:func:`run_in_namespaces` calls a function in the first process of a new process namespace, with new
+network and mount namespaces. When this first process ends, the kernel ends all other processes of the
+process namespace. It then removes the interfaces and the namespaces. This also happens after SIGKILL,
+and when the process that waits for the first one is killed. So nothing is left to find and remove.
+Emulations that run at the same time cannot interfere, whatever their interfaces are called.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def run_in_namespaces(run: Callable[[], int]) -> int:
     """Call `run` in new namespaces. Return its result, or 128 plus the signal that ended it.
 
-    Signals sent to this process are passed on to it. Needs root; raises InnetError without.
+    Signals that this process gets are passed on to the new one. Raises InnetError without root.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED_SIGNALS)
     try:
@@ -49,7 +49,10 @@ def run_in_namespaces(run: Callable[[], int]) -> int:
 
 
 def bind_mount(source: Path, target: Path) -> None:
-    """Show the file `source` at `target`, in these namespaces only. Raises InnetError."""
+    """Show the file `source` at `target`, for this mount namespace only. Raises InnetError.
+
+    Does nothing if there is no file at `target`.
+    """
     if target.exists():
         _mount(str(source), str(target), None, _BIND)
 
@@ -84,7 +87,8 @@ def _wait(child: int) -> int:
     while True:
         received = signal.sigwaitinfo(_AWAITED_SIGNALS)
         if received.si_signo != signal.SIGCHLD:
-            # A code above 0 is the kernel's: Ctrl-C, which has reached the child as well.
+            # A code above 0 means that the kernel has sent the signal, after Ctrl-C. The kernel has
+            # then sent it to the child as well.
             if received.si_signo == signal.SIGHUP:
                 os.kill(child, signal.SIGTERM)
             elif received.si_code <= 0:

@@ -23,7 +23,8 @@ from innet.rpc import channels
 from innet.switch.mininet import InnetSwitch
 
 CPU_PORT = 510
-_LEAST_BURST = 15_000  # bytes; a timer that is late by a millisecond costs nothing at 100 Mbit/s
+# In bytes: 1.2 ms at 100 Mbit/s, so that no bandwidth is lost when a timer is a millisecond late.
+_LEAST_BURST = 15_000
 _BURST_SECONDS = 0.001
 _LARGEST_FRAME = 1514
 _READY_WITHIN = 30.0
@@ -33,9 +34,9 @@ _SERVER_GIB = 1
 class CappedInterface(TCIntf):
     """An end of a link that limits outgoing traffic to the link's rate.
 
-    The kernel computes checksums and cuts segments before a frame leaves. Behind a veth, Linux
-    otherwise leaves both to a network card that does not exist. A switch that sees raw frames could
-    not forward those.
+    Offloading is off, so the kernel computes checksums and cuts segments before a frame leaves. By
+    default, it leaves both to the network card, which a veth does not have. A switch that sees raw
+    frames could not forward such unfinished frames.
     """
 
     def config(self, spec: LinkSpec | None = None, **settings: Any) -> None:
@@ -76,12 +77,12 @@ class EmulatedSwitch(InnetSwitch):
         self.log = log
 
     def start(self, controllers: Any) -> None:  # noqa: ARG002 - Mininet's
-        """Start it. :meth:`await_ready` waits until it runs."""
+        """Start the switch. :meth:`await_ready` waits until it serves."""
         with self.log.open("w") as log:
             self.process = self.popen(self._command(), stdout=log, stderr=log, text=True)
 
     def await_ready(self) -> None:
-        """Wait until it serves P4Runtime. Raises InnetError."""
+        """Wait until the switch serves P4Runtime. Raises InnetError."""
         with grpc.insecure_channel(self.grpc_address) as channel:
             answer = channels.answered(channel)
             for _ in range(int(_READY_WITHIN / 0.1)):
@@ -96,7 +97,7 @@ class EmulatedSwitch(InnetSwitch):
 
     @property
     def alive(self) -> bool:
-        """Return whether it still runs."""
+        """Return whether the switch still runs."""
         return self.process is not None and self.process.poll() is None
 
 
@@ -123,10 +124,10 @@ _CLASSES = {"embedded": EmulatedSwitch, "bmv2": Bmv2Switch, "pbox": EmulatedServ
 def running(plan: Plan, folder: Path) -> Iterator[Mininet]:
     """Yield the network, with running switches that wait for a program over P4Runtime.
 
-    Switches serve P4Runtime at sockets in `folder`, because only the plan's links join their
-    namespaces. The controller's node is the namespace of the caller. Raises InnetError.
+    Switches serve P4Runtime at Unix sockets in `folder`, because the plan has no management network.
+    The controller's node is the caller's network namespace. Raises InnetError.
     """
-    setLogLevel("output")  # the output of its prompt, and warnings
+    setLogLevel("output")  # show the output of Mininet's prompt, and warnings
     Mininet.inited = True  # otherwise Mininet would raise the limits of the whole machine
     net = Mininet(host=Host, controller=None)
     try:
@@ -157,7 +158,7 @@ def _build(net: Mininet, plan: Plan, folder: Path) -> None:
         )  # fmt: skip
     for host in addressed.values():
         net[host.name].setIP(host.address.ip, plan.prefix_length)
-    # Mininet would give every host an address of its own choosing.
+    # This keeps Mininet from giving every host an address of Mininet's choice.
     net.built = True
 
 

@@ -9,7 +9,7 @@ from innet.emulation.topology import CONTROLLER, LinkSpec, ServerSpec, SwitchSpe
 from innet.errors import UsageError
 from innet.wire.frames import Address, mac_text
 
-_CONTROLLER_LINK = LinkSpec()  # not capped: its traffic is not measured
+_CONTROLLER_LINK = LinkSpec()  # no cap: emulations are about the workers' traffic, not this one
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LinkEnd:
 
 @dataclass(frozen=True)
 class PlannedLink:
-    """A link from a child, a host or a switch, up to its parent."""
+    """A link from a child up to its parent. The child is a host or a node that sums."""
 
     child: LinkEnd
     parent: LinkEnd
@@ -41,7 +41,10 @@ class PlannedLink:
 
 @dataclass(frozen=True)
 class PlannedHost:
-    """A node with an address: a worker's host, whose rank is its index, or the controller's host."""
+    """The host of a worker or of the controller.
+
+    A worker's rank is the index of its host in :attr:`Plan.hosts`.
+    """
 
     name: str
     address: Address
@@ -49,7 +52,7 @@ class PlannedHost:
 
     @property
     def interface(self) -> str:
-        """Return the name of its only interface."""
+        """Return the name of the host's only interface."""
         return LinkEnd(self.name, 0).interface
 
 
@@ -86,9 +89,10 @@ class Plan:
         return self.switches[0]
 
     def towards_controller(self, switch: PlannedSwitch) -> int | None:
-        """Return the port of a switch that leads to the controller.
+        """Return the port of a switch that leads to the controller, or None if there is none.
 
-        Ordinary frames take first uplinks only, so none come to another switch without a parent.
+        A switch without a parent that is not the root has no such port, and needs none. Ordinary
+        frames take first uplinks only, so no such frame reaches this switch.
         """
         if switch is not self.root:
             return switch.uplinks[0].child.port if switch.uplinks else None
@@ -98,9 +102,10 @@ class Plan:
 def plan(topology: Topology) -> Plan:
     """Give every node of a topology its ports and addresses.
 
-    Hosts have the first addresses of the network, the service and the controller its last ones.
-    Ports that are missing in the file are the lowest free ones: first for hosts, then children,
-    then parents. Raises UsageError if a port is given twice.
+    Hosts have the first addresses of the network, and the service and the controller the last ones.
+    A link whose port is missing in the file gets the lowest free port of the node. The links to hosts
+    come first, then those to children, then those to parents. Raises UsageError if a port is given
+    twice.
     """
     nodes = _top_down(topology)
     root = nodes[0].name

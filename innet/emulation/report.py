@@ -25,7 +25,7 @@ class LinkTraffic:
 
     @classmethod
     def of(cls, link: PlannedLink, traffic: LinkCounters) -> "LinkTraffic":
-        """Return the use of a link of the plan."""
+        """Return the traffic of a link of the plan."""
         return cls(link.name, link.spec.rate, traffic)
 
 
@@ -46,14 +46,14 @@ class EmulationReport:
         return [host for host in self.hosts if host.failed]
 
     def write(self, path: Path) -> None:
-        """Write it as JSON. Raises UsageError."""
+        """Write the report as JSON. Raises UsageError."""
         try:
             path.write_text(json.dumps(asdict(self), indent=2) + "\n")
         except OSError as problem:
             raise UsageError(f"cannot write to {path}: {problem.strerror}") from None
 
     def show(self, console: PlainConsole) -> None:
-        """Print it as tables."""
+        """Print the report as tables."""
         links = Table("link", "rate", "up, bytes", "down, bytes", "up, frames", "down, frames")
         for each in self.links:
             crossed = each.traffic

@@ -23,7 +23,7 @@ BMV2 = "simple_switch_grpc"
 
 
 def missing(kinds: Iterable[str] = ()) -> str | None:
-    """Return why no emulation with these kinds of switches is possible here, or None if one is."""
+    """Return the reason why these kinds of switches cannot be emulated here, or None if they can."""
     if os.geteuid():
         return "an emulation needs root, because it creates networks: run it with sudo"
     lacking = {package for command, package in _PACKAGES.items() if not shutil.which(command)}

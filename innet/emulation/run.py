@@ -42,7 +42,8 @@ class Options:
 def emulate(topology: Path, command: Sequence[str], options: Options) -> int:
     """Run a command on every host of a topology. Return the exit status.
 
-    Raises UsageError before anything is done, or InnetError if the network could not be built.
+    Raises UsageError for wrong arguments, and InnetError if no namespaces can be created. Errors inside
+    the namespaces are printed, and determine the exit status.
     """
     planned = plan(load(topology))
     requirements.require(switch.kind for switch in planned.switches)
@@ -52,7 +53,7 @@ def emulate(topology: Path, command: Sequence[str], options: Options) -> int:
         if path and not path.absolute().parent.is_dir():
             raise UsageError(f"cannot write to {path}: there is no folder {path.parent}")
     if options.plot:
-        import matplotlib  # noqa: F401, ICN001 - it had better be missing now than at the end
+        import matplotlib  # noqa: F401, ICN001 - if missing, fail now and not at the end
     with scratch_folder(make_folder(RUN_FOLDER)) as folder:
         emulation = _Emulation(topology.stem, planned, command, options, folder)
         return run_in_namespaces(emulation.run)
@@ -69,7 +70,7 @@ class _Emulation:
     folder: Path
 
     def run(self) -> int:
-        """Run it, and return the exit status."""
+        """Run the emulation, and return the exit status."""
         INTERRUPTS.catch()
         try:
             return self._emulate()

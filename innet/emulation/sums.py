@@ -1,4 +1,4 @@
-"""A switch's work for the job, by its own counters."""
+"""A switch's work for the job, according to the switch's own counters."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,11 +8,11 @@ from innet.emulation.plan import PlannedSwitch
 
 @dataclass(frozen=True)
 class SwitchSums:
-    """A switch's finished sums and its contributions.
+    """The numbers of a switch's finished sums and of its contributions.
 
-    `sums` are finished ones: for all workers at the top, for those below it elsewhere.
-    `contributions` were added: from hosts, from switches below, and answers of a parent. `repeated`
-    contributions were answered or ignored.
+    `sums` counts the finished sums that the switch has sent to the workers below it. `contributions`
+    counts the contributions that it has added: those of hosts and child switches, and the answers of
+    its parent. `repeated` counts the contributions that it has only answered or ignored.
     """
 
     switch: str

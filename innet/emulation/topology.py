@@ -1,6 +1,6 @@
 """The schema of a topology file: switches, servers, racks of hosts, and the links between them.
 
-docs/topologies.md explains it. Nothing here knows ports or addresses: `plan` makes them.
+docs/topologies.md explains the schema. `plan` chooses the addresses, and the ports that a file omits.
 """
 
 import graphlib
@@ -89,7 +89,7 @@ class _Strict(BaseModel):
 
 
 class LinkSpec(_Strict):
-    """A link, capped the same both ways.
+    """A link with the same cap in both directions.
 
     `rate` is in bits per second of Ethernet frames, without preamble and checksum; None means no
     cap. `cap` is the queueing discipline that enforces it. A frame that would wait longer than
@@ -171,7 +171,10 @@ class Topology(_Strict):
 
     @property
     def host_names(self) -> tuple[tuple[str, ...], ...]:
-        """Return the names of every rack's hosts: given, or h1, h2, and so on, by their rank."""
+        """Return the names of every rack's hosts.
+
+        A host without a name gets the name hN, where N is its number among all hosts, from 1 on.
+        """
         ranks = itertools.count(1)
         return tuple(
             tuple(name or f"h{rank}" for name, rank in zip(rack.hosts, ranks, strict=False))
@@ -264,7 +267,7 @@ def load(path: Path) -> Topology:
 
 
 def parse(text: str, source: str = "topology") -> Topology:
-    """Return the topology of a file's text; messages call it `source`. Raises UsageError."""
+    """Return the topology in a file's text. Messages call the file `source`. Raises UsageError."""
     return schema.parse(
         Topology, text, source, "a topology has switches and racks: see docs/topologies.md", _why
     )

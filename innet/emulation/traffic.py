@@ -32,7 +32,7 @@ class TrafficSeries:
 
 
 class TrafficReader:
-    """A reader of links' counters. `pids` has a process id in every node's namespace."""
+    """A reader of links' counters. `pids` maps each node to the id of a process in its namespace."""
 
     def __init__(self, links: Sequence[PlannedLink], pids: Mapping[str, int]) -> None:
         self._links = links
@@ -40,14 +40,14 @@ class TrafficReader:
 
     def read(self) -> dict[str, LinkCounters]:
         """Return every link's traffic, by name: sent (up) and received (down) at the child's end."""
-        # A namespace is read once: a switch has as many interfaces in it as ports.
+        # Each namespace is read only once, because that of a switch has an interface for every port.
         nodes = {link.child.node for link in self._links}
         counters = {node: _interfaces(self._pids[node]) for node in nodes}
         return {link.name: counters[link.child.node][link.child.interface] for link in self._links}
 
 
 class TrafficSampler:
-    """A thread that reads the links' counters many times a second, while the object is entered."""
+    """A context in which a thread reads the links' counters many times a second."""
 
     def __init__(self, read: Callable[[], Mapping[str, LinkCounters]]) -> None:
         self.samples = TrafficSeries()
@@ -67,7 +67,7 @@ class TrafficSampler:
         began = time.monotonic()
         finished = False
         while not finished:
-            finished = self._done.wait(_SAMPLE_INTERVAL_S)  # once more when it is over
+            finished = self._done.wait(_SAMPLE_INTERVAL_S)  # sample once more at the end
             self.samples.times.append(time.monotonic() - began)
             for name, traffic in self._read().items():
                 self.samples.up_bytes.setdefault(name, []).append(traffic.up_bytes)

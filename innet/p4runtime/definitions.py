@@ -1,7 +1,7 @@
 """The classes of all messages and enumerations, in a descriptor pool of their own.
 
 protobuf's default pool has one definition for each name in a process. Another package in this process may
-define the same names, from another release of the same .proto files. A separate pool does not notice.
+define the same names, from another release of the same .proto files. A separate pool avoids conflicts.
 """
 
 from typing import Any

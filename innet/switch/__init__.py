@@ -1,4 +1,4 @@
-"""An embedded P4 switch: it runs any v1model program that p4c compiles for BMv2 as a native packet loop.
+"""An embedded P4 switch. It runs v1model programs that p4c has compiled for BMv2, as machine code.
 
 `bmv2json` reads p4c's output into the intermediate form of `ir`. `codegen` writes C from that form,
 and `build` compiles the C together with `runtime/`. `engine` runs the result, and `ports` opens the

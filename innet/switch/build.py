@@ -17,7 +17,7 @@ def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None =
 
     `generate` makes the C. `key` has to cover everything that determines the C except for this
     package's modules, because for a cached library `generate` is not called. If the modules' files
-    have changed since the import, they do not tell how the C is made, and the C itself is the key.
+    have changed since the import, they no longer show how the C is made, so the C itself is the key.
     With `keep`, the compiled sources are also written to that folder. Raises CompilerError,
     IncompleteInstallation, and the exceptions of `generate`.
     """

@@ -102,7 +102,7 @@ DEFAULT_GRPC_ADDRESS = "127.0.0.1:9559"
 
 
 class Endpoint(NamedTuple):
-    """The address of P4Runtime. Without credentials it is served in plain text.
+    """The address of P4Runtime. Without credentials, P4Runtime is served in plain text.
 
     With `revocations`, revoked certificates of clients are refused.
     """
@@ -216,7 +216,7 @@ def serve_until_stopped(
 ) -> None:
     """Serve a device over P4Runtime until SIGINT or SIGTERM, and metrics if there is an address.
 
-    Once it serves, it prints the addresses to standard output. Raises UsageError.
+    The addresses are printed to standard output as soon as clients can connect. Raises UsageError.
     """
     from innet.switch.p4runtime.service import serve
 
@@ -229,7 +229,7 @@ def serve_until_stopped(
         server, port = serve(service, *endpoint)
         stack.callback(lambda: server.stop(grace=0.5).wait())
         stack.callback(service.arbitration.close)
-        stop = StopRequest()  # from before the switch prints that it is ready
+        stop = StopRequest()  # before the addresses are printed, so that no signal is missed
         sys.stdout.write(f"P4Runtime {served_address(endpoint.address, port)}\n")
         if metrics:
             sys.stdout.write(f"Metrics {metrics}\n")

@@ -30,7 +30,7 @@ MAX_CORES = 64
 """The most cores of one switch."""
 
 COUNTER_BYTES, METER_BYTES = 16, 80
-"""The memory of one cell, at most."""
+"""The most bytes of a counter's cell, and of a meter's."""
 
 
 class PortKind(enum.IntEnum):
@@ -38,7 +38,7 @@ class PortKind(enum.IntEnum):
 
     FRAMES = 1  # one frame in a message
     SEGMENTS = 2  # UDP, with segmentation offload
-    SHARED_MEMORY = 3  # not across the socket, which workers only connect to
+    SHARED_MEMORY = 3  # in shared memory; workers use the socket only to connect
 
 
 PIPELINES = ("ingress", "egress")

@@ -69,7 +69,7 @@ def _drops(stats: Stats) -> Iterator[Metric]:
     )
     family = CounterMetricFamily(
         "innet_switch_drops",
-        "Packets that were lost, and why; with the port where it is one port's doing.",
+        "Packets that were lost, by reason, and by port if they were lost at a port.",
         labels=("reason", "port"),
     )
     for reason, count in stats.drops.items():

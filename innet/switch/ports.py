@@ -35,7 +35,7 @@ MAX_PORTS = 512  # v1model has 9 bits for a port
 _WAYS = ("xdp:", "packet:")
 _log = structlog.get_logger("innet.switch")
 
-Socket = socket.socket  # also inside of a class that has a `socket`
+Socket = socket.socket  # for a class in which `socket` is a field
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Port:
     path: Path | None = None
     """The socket's path, if workers connect to the port through shared memory."""
     xdp: Xdp | None = None
-    """The AF_XDP sockets of an interface. Only frames that XDP leaves to it reach the packet socket."""
+    """The AF_XDP sockets of an interface. The packet socket gets only those frames that XDP passes on."""
 
     def fileno(self) -> int:
         """Return the socket's file descriptor."""

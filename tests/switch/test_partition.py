@@ -33,7 +33,7 @@ CELLS = "register TallyIngress.cells"
     ("name", "reason"),
     [
         ("control_plane", "register ControlIngress.last is indexed by 0"),
-        ("extern_direct_meter", "entries of a table share the packets of meter TestIngress.speed"),
+        ("extern_direct_meter", "packets that hit one entry share a cell of meter TestIngress.speed"),
         ("mix_limit", "register Inward.packets is indexed by scalars.tmp"),
         ("tally", f"{CELLS} is indexed by tally.cell, and {CELLS} by tally.other"),
         ("wide_state", "the controller can change the parser's value sets"),

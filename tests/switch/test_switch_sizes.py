@@ -108,7 +108,7 @@ def test_a_shift_of_a_stack_by_less_than_nothing_is_refused():
     for step in moves:
         step["parameters"][1]["value"] = "-0x5"
     assert moves
-    with pytest.raises(UnsupportedProgram, match="how far to move is -5"):
+    with pytest.raises(UnsupportedProgram, match="the count of a push or pop is -5"):
         bmv2json.load(json.dumps(document))
 
 

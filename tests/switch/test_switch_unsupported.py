@@ -185,7 +185,7 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
     "_jump in a parser state is not supported": lambda d: add_parser_step(
         d, "_jump", ("hexstr", "0x0")
     ),
-    "where to go on is 2: it has to be a number from 0 to 1": lambda d: add_step(
+    "the target of a jump is 2: it has to be a number from 0 to 1": lambda d: add_step(
         d, "_jump", ("hexstr", "0x2")
     ),
     "there are no arguments here": lambda d: set_condition(d, "==", ("runtime_data", 0)),

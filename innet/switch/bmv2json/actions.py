@@ -94,7 +94,7 @@ def _named(packet: Packet, externs: Externs) -> Named:
 
 
 class _Steps:
-    """A reader of the steps of one body, which has `count` steps and `parameters` arguments."""
+    """A reader of the steps of one body, which has `count` steps and `parameters` parameters."""
 
     def __init__(self, packet: Packet, named: Named, parameters: int, count: int) -> None:
         self._packet, self._count = packet, count
@@ -132,9 +132,9 @@ class _Steps:
             case "field":
                 return self._expressions.target(node)
             case "step":
-                return self._expressions.constant(node, self._count, "where to go on")
+                return self._expressions.constant(node, self._count, "the target of a jump")
             case "count":
-                return self._expressions.constant(node, limits.MAX_ID, "how far to move")
+                return self._expressions.constant(node, limits.MAX_ID, "the count of a push or pop")
             case "stack" if node.get("type") == "header_union_stack":
                 return self._reference(node, "header_union_stack")
             case "stack":

@@ -137,7 +137,9 @@ class _Tables:
     def _profile(self, node: JsonObject) -> str | None:
         kind = node.optional_text("type") or "simple"
         if kind not in _TABLES:
-            raise UnsupportedProgram(f"table {node.text('name')}: tables of type {kind!r}")
+            raise UnsupportedProgram(
+                f"table {node.text('name')}: tables of type {kind!r} are not supported"
+            )
         if kind == "simple":
             return None
         return node.known("action_profile", self._externs.profiles, "action profile").name

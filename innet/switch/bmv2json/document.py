@@ -12,7 +12,7 @@ from innet.errors import UnsupportedProgram
 from innet.switch import limits
 
 MAX_DEPTH = 300
-"""The most levels of objects and lists in each other. An operator of an expression takes two."""
+"""The most levels of nested objects and lists. An operator of an expression takes two levels."""
 
 _WANTED = ("header_types", "headers", "parsers", "deparsers", "actions", "pipelines")
 _TOO_DEEP = f"more than {MAX_DEPTH} objects and lists are nested in each other"
@@ -58,7 +58,7 @@ class JsonObject:
         return self.as_text(key, self._content.get(key))
 
     def as_text(self, key: str, value: object) -> str:
-        """Return a string that is in this part."""
+        """Return a value of this part, which has to be a string."""
         if not isinstance(value, str):
             raise self._wrong(key, "a string")
         if not value.isascii() and any("\ud800" <= each <= "\udfff" for each in value):
@@ -107,14 +107,14 @@ class JsonObject:
         return value
 
     def items(self, key: str) -> list[Any]:
-        """Return a list, with a JsonObject for each object in it. One that is missing is empty."""
+        """Return a list, with a JsonObject for each object in it. A missing list is empty."""
         if not isinstance(self._content.get(key, []), list):
             raise self._wrong(key, "a list")
         found: list[Any] = self.get(key) or []
         return found
 
     def nodes(self, key: str) -> "list[JsonObject]":
-        """Return a list of objects. One that is missing is empty."""
+        """Return a list of objects. A missing list is empty."""
         nodes = self.items(key)
         if not all(isinstance(each, JsonObject) for each in nodes):
             raise self._wrong(key, "a list of objects")
@@ -190,7 +190,7 @@ def unique(pairs: Iterable[tuple[Key, Value]], what: str) -> dict[Key, Value]:
 
 
 def malformed(problem: str) -> UnsupportedProgram:
-    """Return the error of a document that p4c does not write."""
+    """Return the error for a document that p4c cannot have written."""
     return UnsupportedProgram(
         f"malformed BMv2 JSON: {problem}; compile the program again with p4c-bm2-ss"
     )

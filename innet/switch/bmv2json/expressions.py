@@ -21,7 +21,7 @@ _SHIFTS = frozenset({"<<", ">>"})
 
 
 class Expressions:
-    """A reader of expressions in a part of the program that has `parameters` arguments."""
+    """A reader of expressions in a part of the program that has `parameters` parameters."""
 
     def __init__(self, packet: Packet, parameters: int = 0) -> None:
         self._packet, self._parameters = packet, parameters
@@ -51,7 +51,9 @@ class Expressions:
         match node.get(key):
             case [str() as header, name]:
                 if header in self._packet.union_stacks:
-                    raise UnsupportedProgram(f"{header}.last: fields of the last union of a stack")
+                    raise UnsupportedProgram(
+                        f"{header}.last: fields of the last union of a stack are not supported"
+                    )
                 return self._packet.field(node, self._packet.header(node, header), name)
             case [JsonObject() as element, name]:
                 return self._packet.field(node, self.element(element), name)
@@ -126,7 +128,9 @@ class Expressions:
             case op, _ if op in _TO_WIDTH:
                 raise UnsupportedProgram(f"{op}: the width has to be a constant")
             case op, (_, ir.Const(distance)) if op in _SHIFTS and distance < 0:
-                raise UnsupportedProgram(f"a shift by {limits.shown(distance)}, which is negative")
+                raise UnsupportedProgram(
+                    f"a shift by {limits.shown(distance)}, which is negative, is not supported"
+                )
         return ir.Op(op, operands)
 
 

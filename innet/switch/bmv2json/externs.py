@@ -49,7 +49,9 @@ class Externs:
     def _meter(self, node: JsonObject) -> ir.Meter:
         name = node.text("name")
         if node.get("rate_count") != 2 or node.get("type") not in ("packets", "bytes"):
-            raise UnsupportedProgram(f"meter {name}: only two rates, of packets or bytes")
+            raise UnsupportedProgram(
+                f"meter {name}: only two rates, of packets or bytes, are supported"
+            )
         by_bytes = node.get("type") == "bytes"
         if not node.flag("is_direct", default=False):
             return ir.Meter(name, _size(node, f"meter {name}"), by_bytes, None, None)

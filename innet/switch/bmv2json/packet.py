@@ -51,7 +51,7 @@ class Packet:
         self._check()
 
     def type_of(self, header: str | ir.Element) -> ir.Header:
-        """Return a header. A stack stands for any of its headers."""
+        """Return a header. An element of a stack has the type of the stack's first header."""
         if isinstance(header, ir.Element):
             return self.headers[self.stacks[header.stack].headers[0]]
         return self.headers[header]
@@ -66,7 +66,7 @@ class Packet:
         return ir.FieldRef(header, node.look_up(name, fields, "field").name)
 
     def form(self, name: str | ir.Element) -> object:
-        """Return the types of all headers in a header, a stack or a union: equal for equal types."""
+        """Return a value that is equal for headers, stacks or unions of the same type."""
         if isinstance(name, ir.Element) or name in self.headers:
             header = self.type_of(name)
             return header.metadata, header.fields
@@ -153,7 +153,7 @@ def _header(node: JsonObject, header_type: JsonObject) -> ir.Header:
     name = node.text("name")
     fields = [*_fields(header_type)]
     if sum(each.varbit for each in fields) > 1:
-        raise UnsupportedProgram(f"header {name}: more than one varbit")
+        raise UnsupportedProgram(f"header {name}: more than one varbit is not supported")
     unique(((each.name, None) for each in fields), f"fields of {name} with the name")
     header = ir.Header(name, tuple(fields), node.flag("metadata", default=False))
     bits = sum(each.bits for each in fields if not each.varbit)

@@ -14,7 +14,7 @@ _SIZES = (8, 16)
 
 
 def spans(table: ir.Table) -> tuple[tuple[int, int], ...]:
-    """Return the offset and the bytes of each range-matched component in a table's key."""
+    """Return the offset and the size in bytes of each range-matched component of a table's key."""
     sizes = key_sizes(table)
     return tuple(
         (sum(sizes[:i]), sizes[i]) for i, key in enumerate(table.keys) if key.match == "range"
@@ -105,7 +105,10 @@ def _lookup(table: ir.Table) -> str:
 
 
 def _pack_key(scope: Scope, table: ir.Table) -> None:
-    """Write the key word by word, because a word stored in smaller parts is slow to load at once."""
+    """Write code that packs a table's key word by word.
+
+    Loading a whole word is slow if the word has been stored in smaller parts.
+    """
     words = ["0"] * (key_bytes(table) // _KEY_WORD)
     wide: list[tuple[ir.MatchKey, int, int]] = []
     offset = 0

@@ -104,11 +104,14 @@ def direct_meter(scope: Scope, name: str) -> None:
 
 
 def choose(scope: Scope, name: str) -> None:
-    """Set `action` and `args` to an action from an entry's bundle, or to the default action."""
+    """Write code that sets `action` and `args` to an action of the entry's bundle.
+
+    An entry without a bundle, such as the default entry, has an action of its own.
+    """
     profile = next(each for each in scope.program.profiles if each.name == name)
     scope.emit("uint32_t action = e->action;", "const uint64_t *args = e->args;")
     with scope.block("if (e->bundle)"):
-        scope.emit("action = ~0u; /* of an empty group, nothing */")
+        scope.emit("action = ~0u; /* an empty group runs no action */")
         with scope.block("if (e->bundle->count)"):
             pick = "0"
             if profile.selector:
@@ -180,7 +183,7 @@ def _calculation(scope: Scope, name: str, calculation: ir.Calculation) -> None:
 
 
 def _buffer(scope: Scope, calculation: ir.Calculation) -> None:
-    """Write code that joins all inputs bit by bit in `bytes`, and their length in `size`."""
+    """Write code that joins all inputs bit by bit in `bytes`, and sets `size` to their length."""
     inputs = list(_inputs(scope, calculation))
     room = sum(bits for _, _, bits in inputs) // 8 + 1
     payload = " + RT_MAX_FRAME" if calculation.payload else ""
@@ -204,7 +207,10 @@ def _buffer(scope: Scope, calculation: ir.Calculation) -> None:
 
 
 def _in_words(scope: Scope, calculation: ir.Calculation) -> bool:
-    """Return whether all inputs are numbers whose positions do not depend on the lengths of others."""
+    """Return whether all inputs are numbers with fixed positions in 16-bit words.
+
+    A group of inputs is left out if its header is invalid. Each group must therefore fill whole words.
+    """
     inputs = list(_inputs(scope, calculation))
     groups = [list(group) for _, group in groupby(inputs, key=lambda each: each[0])]
     fields = [value for _, value, _ in inputs if isinstance(value, ir.FieldRef)]
@@ -252,7 +258,9 @@ def _inputs(scope: Scope, calculation: ir.Calculation) -> Iterator[tuple[str | N
         if not isinstance(value, ir.FieldRef):
             yield None, value, bits
         elif not isinstance(value.header, str):
-            raise UnsupportedProgram("a hash of a stack's element that an expression says")
+            raise UnsupportedProgram(
+                "a hash of a stack's element at a computed index is not supported"
+            )
         else:
             yield _guard(scope.headers[value.header]), value, bits
 

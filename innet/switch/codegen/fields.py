@@ -2,7 +2,7 @@
 
 A field of up to 128 bits is an unsigned integer. A wider one, or a varbit, is an array of bytes,
 most significant first and right-aligned. A packet holds a field in the same form if the field ends
-at a byte.
+at a byte boundary.
 """
 
 from innet.errors import UnsupportedProgram
@@ -28,7 +28,10 @@ def size(field: ir.FieldType) -> int:
 
 
 def load(lvalue: str, field: ir.FieldType, source: str, offset: int, width: int) -> str:
-    """Return a statement that sets a field to the last of `width` bits from `offset` on in `source`."""
+    """Return a statement that sets a field to `width` bits that begin at bit `offset` of `source`.
+
+    A field that is narrower gets the last of these bits.
+    """
     taken = min(width, field.bits)
     offset += width - taken
     if is_bytes(field):
@@ -86,7 +89,9 @@ def _assign_bytes(expressions: Expressions, lvalue: str, kind: ir.FieldType, val
     if source := expressions.bytes_of(value):
         text, like = source
         if kind.varbit or like.varbit:
-            raise UnsupportedProgram("assigning a varbit to a field of another type")
+            raise UnsupportedProgram(
+                "assigning a varbit to a field of another type is not supported"
+            )
         if like.bits >= kind.bits or not like.signed:
             return f"rt_copy_bytes({lvalue}, {kind.bits}, {text}, {size(like)});"
     number = expressions.number(value)

@@ -241,7 +241,11 @@ def _alike(forms: list[object], first: int, size: int) -> int:
 
 
 def _jumps_stay(body: tuple[ir.Primitive, ...], first: int, size: int, rounds: int) -> bool:
-    """Return whether all jumps of a round lead forward, to its end at most, and none into its middle."""
+    """Return whether the jumps allow a loop.
+
+    A jump in a round has to lead forward, and not beyond the end of the round. A jump from outside may
+    lead only to the first step of the loop.
+    """
     inside = range(first, first + rounds * size)
     for number, step in enumerate(body):
         if step.op not in ("_jump", "_jump_if_zero") or not isinstance(step.args[-1], ir.Const):

@@ -37,7 +37,7 @@ def _enter_egress(scope: Scope) -> None:
         scope.emit(f"{scope.standard('packet_length')} = p->m.path.bytes;")
     scope.emit(
         f"{scope.standard('egress_port')} = (uint16_t)port;",
-        f"{spec} = (rt_drop_port(sw) + 1) & 511; /* any but that one */",
+        f"{spec} = (rt_drop_port(sw) + 1) & 511; /* any port but the drop port */",
         "p->m.valid.none_ = false;",
     )
 

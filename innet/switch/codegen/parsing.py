@@ -21,7 +21,7 @@ _CORE_ERRORS = (
 )  # fmt: skip
 
 _MAX_CYCLES = 1 << 16
-"""The number of times that one packet may enter states of cycles. A frame has no more bytes."""
+"""The number of times that one packet may enter states of cycles. No frame has more bytes than this."""
 
 
 class Parsing:
@@ -137,7 +137,7 @@ class Parsing:
     def _load(self, header: ir.Header, lvalues: HeaderLvalues, length: ir.Expr | None) -> None:
         if (header.varbit is None) != (length is None):
             name = self._scope.names.shown(header.name)
-            raise UnsupportedProgram(f"extracting {name}: a length goes with a varbit")
+            raise UnsupportedProgram(f"extracting {name}: only a header with a varbit has a length")
         self._scope.trace("Extracting header '%s'", self._scope.shown(header.name))
         size = header.fixed_bytes
         if length is None:
@@ -293,7 +293,7 @@ def _cleared(scope: Scope) -> list[str]:
 def _untouched(program: ir.Program) -> list[ir.Header]:
     """Return the headers that the parser only extracts, which are cleared after it if they are invalid.
 
-    If such a header is wide and in most packets, clearing it late costs nothing.
+    A valid header needs no clearing. So late clearing costs nothing if most packets have the header.
     """
     steps = [step for state in program.states for step in state.body if step.op != "extract"]
     nodes = [state.keys for state in program.states], [step.args for step in steps]

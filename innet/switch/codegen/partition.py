@@ -1,4 +1,4 @@
-"""Which packets of a program may run on different cores.
+"""The analysis that finds which packets of a program may run on different cores.
 
 Two packets must run on the same core if they access the same cell of a register or of a meter. If all
 accesses of a program have one index, and the parsed packet determines this index before any table is
@@ -8,8 +8,8 @@ The analysis follows the values of fields forward through actions and tables. A 
 over the packet as the parser leaves it, or unknown. Where two paths meet and their values differ, the
 value is unknown. An access with an unknown index keeps the program on one core.
 
-Tables, groups and sessions do not change while packets run. Counts of cores are summed when they are
-read. So neither of them ties packets together.
+Tables, groups and sessions do not change while packets run. Each core has its own counts, which are
+added up when they are read. So none of these ties packets together.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,7 +34,7 @@ _SET_NOTHING = _CLONES | {
     "register_write", "count", "drop", "mark_to_drop", "exit", "no_op", "_jump", "_jump_if_zero",
     "resubmit", "recirculate", "generate_digest", "truncate", "log_msg", "assert", "assume",
 }  # fmt: skip
-"""The primitives that change no field, but for those of standard metadata that are never followed."""
+"""The primitives that change no field, except fields of standard metadata that are never followed."""
 
 _FOLLOWED = frozenset({"+", "-", "*", "&", "|", "^"})
 _SHIFTS = frozenset({"<<", ">>"})
@@ -73,7 +73,7 @@ def partition(program: ir.Program, standard: str = "standard_metadata") -> Parti
     primitives = {step.op for body in bodies for step in body}
     meters = [each.direct_meter for each in program.tables if each.direct_meter]
     if meters:
-        return Partition(reason=f"entries of a table share the packets of meter {meters[0]}")
+        return Partition(reason=f"packets that hit one entry share a cell of meter {meters[0]}")
     if not primitives & {*_ACCESSES}:
         return Partition()
     if program.value_sets:
@@ -312,7 +312,7 @@ def _states(
     state: State | None,
     behind: Callable[[Node, State], Iterable[tuple[Node, State | None]]],
 ) -> dict[Node, State]:
-    """Return the state at every node that a packet reaches, when no path adds anything to it.
+    """Return the state at every node that a packet reaches: the join of the states on all paths.
 
     `behind` returns the nodes that follow a node, each with its state.
     """

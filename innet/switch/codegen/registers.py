@@ -73,7 +73,7 @@ class Registers:
     def rows(self, body: tuple[ir.Primitive, ...]) -> list[Row]:
         """Return the rows that can be looked up once.
 
-        Such a row is the only one that is used of its bank, and its index does not change. Two rows
+        Such a row is the only one of its bank that is used, and its index does not change. Two rows
         of one bank might be the same row, which would break the promise of `restrict`.
         """
         used: dict[Bank, list[ir.Expr]] = {}

@@ -42,7 +42,10 @@ def queueing(scope: Scope) -> bool:
 
 
 def enqueue(scope: Scope) -> None:
-    """Write a function that sets the queue's metadata, and returns whether the packet has a queue."""
+    """Write a function that sets the queue's metadata.
+
+    The function returns false if there is no queue for the packet's priority.
+    """
     if not queueing(scope):
         return
     with scope.block("static bool enqueue(struct sw *sw, struct phv *p, uint32_t port)"):
@@ -243,7 +246,10 @@ def _recirculate(scope: Scope) -> None:
 
 
 def _begin_again(scope: Scope, why: str, instance_type: int, size: str) -> None:
-    """Write code that sets the metadata of a new pass: as in BMv2, size and type but not the port."""
+    """Write code that sets the metadata of a new pass.
+
+    As in BMv2, the code sets the packet's size and its instance type, but not the port.
+    """
     scope.emit(
         "struct phv *p = packet->phv;",
         "memset(&p->m, 0, sizeof p->m);",

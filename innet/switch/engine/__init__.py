@@ -133,7 +133,7 @@ class Engine:
         self._library.set_log(file)
 
     def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
-        """Set the (port, instance) copies of a multicast group. No copies remove the group."""
+        """Set the (port, instance) copies of a multicast group. An empty list removes the group."""
         self._library.set_group(group, _replica_array(replicas), len(replicas))
 
     def set_session(
@@ -143,10 +143,10 @@ class Engine:
         max_bytes: int = 0,
         class_of_service: int = 0,
     ) -> None:
-        """Set the (port, instance) copies of a clone session. No copies remove the session.
+        """Set the (port, instance) copies of a clone session. An empty list removes the session.
 
-        A clone is cut to `max_bytes`, unless they are 0. A class of service other than 0 becomes
-        its priority.
+        A clone is cut to `max_bytes`, unless this is 0. A class of service other than 0 becomes the
+        clone's priority.
         """
         self._library.set_session(
             session, _replica_array(replicas), len(replicas), max_bytes, class_of_service

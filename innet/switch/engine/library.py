@@ -53,11 +53,12 @@ class MeterStruct(ctypes.Structure):
 
 
 class Library:
-    """A loaded library with one switch of its runtime. The C function ``rt_x`` is the method `x`.
+    """A loaded library with one switch. The C function ``rt_x`` is the method `x`.
 
-    Each of the switch's `cores` is a switch of the runtime. A method calls its function for every
-    core, with the same arguments, and returns the first result. Functions that read counts add those
-    of their core. Calls that change the switch come from one thread at a time.
+    In the runtime, each of the switch's `cores` has a ``struct sw`` of its own. A method calls its C
+    function once for every core, with the same arguments, and returns the first result. A function
+    that reads counts adds those of its core to the structure that it gets. Only one thread at a time
+    may change the switch.
 
     Raises UnsupportedProgram if there is not enough memory.
     """
@@ -87,7 +88,7 @@ class Library:
         return [function(core, *arguments) for core in self._cores]
 
     def on_each(self, name: str) -> list[Callable[..., Any]]:
-        """Return the C function ``rt_x`` for `x`, once for every core."""
+        """Return the C function ``rt_x``, where x is `name`, once for each core and bound to it."""
         return [partial(getattr(self.functions, f"rt_{name}"), core) for core in self._cores]
 
     @contextlib.contextmanager

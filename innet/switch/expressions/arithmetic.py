@@ -40,7 +40,7 @@ class Arithmetic:
         """Make room in the limbs for these numbers. Raises UnsupportedProgram if they are too wide."""
         self.limb_bits = max(self.limb_bits, bits, *(number.bits for number in numbers))
         if self.limb_bits > _MAX_BITS:
-            raise UnsupportedProgram(f"a value of more than {_MAX_BITS} bits")
+            raise UnsupportedProgram(f"a value of more than {_MAX_BITS} bits is not supported")
 
     def binary(self, op: str, a: Number, b: Number) -> Number:
         """Return the result of an operator with two operands."""
@@ -187,4 +187,4 @@ def _keeps(mask: int, high: int) -> bool:
 
 def _check_distance(by: Number) -> None:
     if by.low < 0:
-        raise UnsupportedProgram("a shift by a number that may be negative")
+        raise UnsupportedProgram("a shift by a number that may be negative is not supported")

@@ -42,7 +42,10 @@ class Name:
 
 @dataclass(frozen=True)
 class Format:
-    """The text that log_msg prints: the parts around its arguments, one more than there are arguments."""
+    """The text of a log_msg, or of a failed assertion, in parts.
+
+    An argument stands between two parts, so there is one more part than there are arguments.
+    """
 
     parts: tuple[str, ...]
 

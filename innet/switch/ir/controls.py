@@ -34,7 +34,7 @@ class ConstEntry:
 
 @dataclass(frozen=True)
 class Table:
-    """A match-action table, with the nodes that control goes to from it."""
+    """A match-action table, with the tables or conditions that follow it."""
 
     name: str
     keys: tuple[MatchKey, ...]

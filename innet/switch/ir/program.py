@@ -49,7 +49,7 @@ class Program:
         return next(each for each in self.headers if each.name == name)
 
     def header_of(self, ref: FieldRef) -> Header:
-        """Return the header that a field belongs to. For a stack it is any element."""
+        """Return the header that a field belongs to. For a stack's element, this is the first header."""
         if isinstance(ref.header, str):
             return self.header(ref.header)
         return self.header(self.stack(ref.header.stack).headers[0])

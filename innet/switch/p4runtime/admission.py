@@ -29,9 +29,9 @@ _INFO = 1
 
 
 class AdmissionInterceptor(grpc.ServerInterceptor):
-    """An interceptor that puts a check in front of each method's parser, which may refuse the request.
+    """An interceptor that puts a check in front of each method's parser. The check raises Refusal.
 
-    The interceptor in front of this one has to answer with the refusals.
+    The interceptor in front of this one has to turn a raised Refusal into the answer to the client.
     """
 
     def __init__(self, arbitration: Arbitration) -> None:

@@ -30,9 +30,9 @@ class TlsFiles:
         return grpc.ssl_server_credentials([pair], authority, self.client_auth)
 
     def revocations(self) -> Revocations | None:
-        """Return the list beside the certificate, or None if clients show no certificate.
+        """Return the revocation list beside the certificate, or None without `client_auth`.
 
-        Raises UsageError if it cannot be read.
+        Raises UsageError if the list cannot be read.
         """
         return Revocations(self.certificate.with_name(REVOKED)) if self.client_auth else None
 

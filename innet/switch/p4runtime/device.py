@@ -86,7 +86,7 @@ class Device:
             port.close()
 
     def load(self, json: bytes) -> Engine:
-        """Run a program in place of the previous one, with empty tables."""
+        """Run a program in place of the previous one. Its tables have only the program's own entries."""
         engine = self._make_engine(json)
         with self._lock:
             self._run(engine, None)

@@ -41,7 +41,7 @@ def digest_types(info: p4info_pb2.P4Info, program: ir.Program) -> dict[int, Dige
     numbers = {each.name: number for number, each in enumerate(program.learn_lists)}
     unnamed = [each for each in info.digests if each.preamble.name not in numbers]
     named = {each.preamble.name for each in info.digests}
-    # p4c gives a digest without a struct different names in its two outputs, in the same order.
+    # p4c's two outputs have different names for a digest without a struct, but the same order.
     others = (number for name, number in numbers.items() if name not in named)
     by_id = {each.preamble.id: number for each, number in zip(unnamed, others, strict=False)}
     found: dict[int, DigestType] = {}

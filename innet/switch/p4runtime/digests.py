@@ -1,7 +1,8 @@
-"""Digests: samples that packets send to the controller in lists, which it acknowledges.
+"""Digests: samples that the program takes of packets, and that the switch sends to the controller.
 
-They follow "DigestEntry" and "Digest Messages" in the P4Runtime specification. All samples of a
-list differ. A sample in an unacknowledged list is not sent again until that list is too old.
+The switch sends samples in lists, and the controller acknowledges each list. This follows "DigestEntry"
+and "Digest Messages" in the P4Runtime specification. All samples of a list differ. A sample in an
+unacknowledged list is not sent again until that list is too old.
 """
 
 import time
@@ -125,7 +126,10 @@ class Digests:
             buffer.forget(ack.list_id)
 
     def collect(self) -> tuple[list[p4rt.DigestList], float | None]:
-        """Return the lists to send now, and the seconds until a list can be due without new packets."""
+        """Return the lists to send now, and the seconds until :meth:`collect` has to run again.
+
+        The time is None if nothing is due before the next sample comes.
+        """
         now = time.monotonic_ns()
         by_number = {each.digest.number: each for each in self._buffers.values()}
         lists: list[p4rt.DigestList] = []

@@ -1,4 +1,4 @@
-"""Direct counters and direct meters, as P4Runtime's entities of their own beside the table entries."""
+"""Direct counters and meters through P4Runtime: DirectCounterEntry and DirectMeterEntry messages."""
 
 from collections.abc import Iterator
 

@@ -25,7 +25,7 @@ class Field:
         return (1 << self.bits) - 1
 
     def parse(self, data: bytes) -> int:
-        """Return the number in a P4Runtime byte string. Raises Refusal if it is too wide."""
+        """Return the number in a P4Runtime byte string. Raises Refusal if it is empty or too wide."""
         if not data:
             raise out_of_range(f"{self.name}: the value is empty")
         value = int.from_bytes(data, "big")
@@ -122,7 +122,7 @@ class Register:
     kind: str
 
     def parse(self, data: bytes) -> int:
-        """Return the bits in a P4Runtime byte string. Raises Refusal if they are too many."""
+        """Return the bits in a P4Runtime byte string. Raises Refusal if it is empty or too wide."""
         signed = self.kind == "int"
         value = int.from_bytes(data, "big", signed=signed)
         low, high = (-(1 << self.bits - 1), 1 << self.bits - 1) if signed else (0, 1 << self.bits)

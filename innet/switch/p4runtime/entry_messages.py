@@ -70,7 +70,7 @@ def canonical(message: p4rt.TableEntry) -> p4rt.TableEntry:
 
 
 def idle_message(entry: p4rt.TableEntry) -> p4rt.TableEntry:
-    """Return an entry as an idle notification has it."""
+    """Return an entry in the form for an idle notification: without its action."""
     message = copied(entry)
     message.ClearField("action")
     return message

@@ -9,7 +9,7 @@ from innet.p4runtime import p4info_pb2
 from innet.switch import limits
 
 MAX_ENTITIES = 1 << 12
-"""The most tables, actions, counters and so on, of each kind, and the most parts of each of them."""
+"""The most entities of one kind, such as tables, and the most parts of an entity, such as parameters."""
 
 _KINDS = (
     "tables", "actions", "action_profiles", "counters", "direct_counters", "meters", "direct_meters",

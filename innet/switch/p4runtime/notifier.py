@@ -10,10 +10,10 @@ _MAX_WAIT = 3600.0  # seconds; poll(2) counts milliseconds in an int
 
 
 class Notifier:
-    """A thread that calls `notify` with `lock` held, each time after the seconds that it returned.
+    """A thread that calls `notify` again and again, with `lock` held.
 
-    If `notify` returned None, the thread waits for a wake-up. `wakeup` is the file descriptor of an
-    eventfd. Writing to it, as engines do, wakes the thread at once.
+    `notify` returns the seconds until its next call, or None to wait for a wake-up. `wakeup` is the
+    file descriptor of an eventfd. Writing to it, as engines do, wakes the thread at once.
     """
 
     def __init__(self, notify: Callable[[], float | None], lock: threading.RLock) -> None:

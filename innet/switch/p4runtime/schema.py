@@ -128,7 +128,7 @@ class _Tables:
         self._profiles = {each.preamble.id: each.preamble.name for each in info.action_profiles}
 
     def bind(self, node: Any, layout: ir.Table) -> Table:
-        """Return a table. Raises UnsupportedProgram if the program's differs."""
+        """Return a table. Raises UnsupportedProgram if the program's table differs."""
         fields = tuple(
             Field(field.id, field.name, field.bitwidth, _match_kind(field))
             for field in node.match_fields
@@ -194,7 +194,9 @@ def _value_set(node: Any, bits: int) -> ValueSet:
     if sum(field.bits for field in fields) != bits:
         raise mismatch(f"the keys of {node.preamble.name} differ")
     if any(field.match == "range" for field in fields):
-        raise UnsupportedProgram(f"value set {node.preamble.name}: a range in a value set")
+        raise UnsupportedProgram(
+            f"value set {node.preamble.name}: a range in a value set is not supported"
+        )
     return ValueSet(node.preamble.id, node.preamble.name, fields, node.size)
 
 

@@ -125,7 +125,7 @@ class Tables:
         return entry
 
     def idle(self) -> tuple[list[p4rt.TableEntry], float | None]:
-        """Return the entries whose idle timeout is over, and the seconds until the next may be."""
+        """Return the entries whose idle timeout is over, and the seconds until another may be."""
         over, waits, now = [], [], time.monotonic_ns()
         for table in self._schema.tables.values():
             for stored in self._entries[table.id].values() if table.ages else ():

@@ -20,13 +20,13 @@ static void close_files(const int *files, uint32_t count)
             close(files[i]);
 }
 
-/* Returns memory that no process can shrink, or -1. */
+/* Returns the file of memory that no process can shrink, or -1. */
 static int make_memory(size_t bytes)
 {
     int memory = memfd_create("innet-cable", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (memory < 0)
         return -1;
-    /* Without its pages, a later write could find that there is no memory left. */
+    /* All pages are allocated now, so that no later write finds that there is no memory left. */
     if (!posix_fallocate(memory, 0, (off_t)bytes)
         && !fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
         return memory;
@@ -34,7 +34,7 @@ static int make_memory(size_t bytes)
     return -1;
 }
 
-/* Passes on the memory and the eventfds: those of the cores, and the worker's. */
+/* Passes the memory and the eventfds of the cores and of the worker to the worker. */
 static bool offer(int peer, const int *files, uint32_t cores)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(CABLE_FILES * sizeof(int))] = {0};

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The places of frames do not all start at the same set of the cache. */
+/* The 17 additional cache lines keep the places from all starting at the same set of the cache. */
 enum { PLACE = RT_MAX_FRAME + 17 * 64 };
 
 static struct handover *make_handover(void)
@@ -48,7 +48,8 @@ void cores_destroy(struct sw *sw)
         }
 }
 
-/* Returns the number of free places. It looks at what the reader has taken if few are known. */
+/* Returns the number of free places. If fewer than `few` are known, it first looks at what the reader
+ * has taken. */
 static uint32_t room_in(struct handover *to, uint32_t few)
 {
     if (HANDED_OVER - (to->written - to->seen) < few)

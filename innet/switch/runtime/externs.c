@@ -37,7 +37,7 @@ uint32_t rt_direct_meter(struct sw *sw, struct entry *entry, uint32_t input)
     return entry->meter ? meter_colour(entry->meter, rt_now_us(sw), input) : GREEN;
 }
 
-/* Configures one cell, or with NULL makes it always green. The index must be inside of the array. */
+/* Configures one cell. With NULL, the cell is always green. The index must be inside of the array. */
 void rt_set_meter(struct sw *sw, uint32_t meter, uint32_t index, const struct meter_config *config)
 {
     rt_hold(sw);

@@ -76,7 +76,8 @@ uint64_t rt_hash_crc64_custom(const uint8_t *p, uint32_t bytes)
 uint64_t rt_hash_csum16(const uint8_t *p, uint32_t bytes) { return rt_csum16(p, bytes); }
 uint64_t rt_hash_cksum16(const uint8_t *p, uint32_t bytes) { return rt_csum16(p, bytes); }
 
-/* Words of `size` bytes, most significant first, the last one padded with zeros. */
+/* Returns the exclusive or of words of `size` bytes, most significant first. The last word is padded
+ * with zeros. */
 static uint64_t exclusive_or(const uint8_t *p, uint32_t bytes, uint32_t size)
 {
     uint64_t result = 0;
@@ -88,7 +89,7 @@ static uint64_t exclusive_or(const uint8_t *p, uint32_t bytes, uint32_t size)
 uint64_t rt_hash_xor16(const uint8_t *p, uint32_t bytes) { return exclusive_or(p, bytes, 2); }
 uint64_t rt_hash_xor32(const uint8_t *p, uint32_t bytes) { return exclusive_or(p, bytes, 4); }
 
-/* The first 64 bits, or all bits if there are fewer. */
+/* Returns the first 64 bits, or all bits if there are fewer. */
 uint64_t rt_hash_identity(const uint8_t *p, uint32_t bytes)
 {
     uint64_t result = 0;

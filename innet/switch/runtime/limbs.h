@@ -106,7 +106,7 @@ static inline struct limbs limbs_multiply(struct limbs a, struct limbs b)
     return result;
 }
 
-/* Returns a shift's distance, limited to the number of bits in all limbs. */
+/* Returns a shift's distance, or UINT32_MAX for a larger one, which shifts out all limbs as well. */
 static inline int64_t limbs_amount(struct limbs by)
 {
     uint64_t above = by.word[0] >> 32;

@@ -10,7 +10,8 @@
 /* Returns zeroed memory, or NULL if there is none. For no elements it still returns some memory. */
 void *zeroed(size_t count, size_t bytes) { return calloc(count ? count : 1, bytes); }
 
-/* Ends the process if there is no memory. It is for the small amounts that a running switch needs. */
+/* Returns the memory, or ends the process if it is NULL. For the small amounts that a running switch
+ * needs. */
 void *needed(void *memory)
 {
     if (memory)

@@ -2,7 +2,9 @@
 
 #include "switch.h"
 
-static const double TOO_MANY = 9e18; /* tokens: the highest count, which only absurd rates reach */
+/* The most tokens that can be counted. Only absurd rates reach this number, and then a meter is always
+ * full. */
+static const double TOO_MANY = 9e18;
 
 static void refill(struct rate *rate, uint64_t now_us)
 {

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* BMv2's queue of resubmitted packets has as many places. One more packet is being processed. */
+/* BMv2's queue of resubmitted packets has QUEUED places. The packet that is being processed takes one
+ * more. */
 enum { QUEUED = 1024, SLOTS = QUEUED + 1 };
 enum { ALIGNMENT = 64, LEARNED_ROOM = 1 << 20 };
 
@@ -68,7 +69,7 @@ static struct copies *make_copies(const struct replica *replicas, uint32_t count
     return copies;
 }
 
-/* Sets the replicas of a group. No replicas delete it. The number is below RT_MAX_GROUPS. */
+/* Sets the replicas of a group. A count of 0 deletes it. The number is below RT_MAX_GROUPS. */
 void rt_set_group(struct sw *sw, uint32_t group, const struct replica *replicas, uint32_t count)
 {
     struct copies *copies = make_copies(replicas, count);
@@ -79,7 +80,7 @@ void rt_set_group(struct sw *sw, uint32_t group, const struct replica *replicas,
     free(old);
 }
 
-/* Sets the replicas of a session. No replicas delete it. The number is below RT_MAX_SESSIONS. */
+/* Sets the replicas of a session. A count of 0 deletes it. The number is below RT_MAX_SESSIONS. */
 void rt_set_session(struct sw *sw, uint32_t session, const struct replica *replicas, uint32_t count,
                     uint32_t max_bytes, uint32_t class_of_service)
 {

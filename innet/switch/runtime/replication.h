@@ -61,9 +61,8 @@ struct replication {
 
 struct sw;
 
-/* NULL if the queue is full */
-struct pending *rt_push(struct sw *sw, enum rt_queue which,
-                        uint32_t bytes); /* NULL if it is full */
+/* Returns NULL if the queue is full, or if the packet has more than RT_MAX_FRAME bytes. */
+struct pending *rt_push(struct sw *sw, enum rt_queue which, uint32_t bytes);
 void rt_learn(struct sw *sw, uint32_t list, const uint8_t *sample, uint32_t bytes);
 
 /* The shortest of several truncations applies. */

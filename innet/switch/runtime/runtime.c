@@ -1,4 +1,4 @@
-/* Ports and the packet loop. Packets need no memory allocations. */
+/* Ports and the packet loop. The loop allocates no memory for packets. */
 
 #define _GNU_SOURCE
 #include "cables.h"
@@ -19,13 +19,13 @@
 #include <unistd.h>
 
 enum { RECEIVE_BATCH = 16 };
-enum { SHARED_BATCH = 128 }; /* frames that come without a call, before other ports have a turn */
-enum { XDP_BATCH = 64 };     /* the same of frames that XDP brings */
+enum { SHARED_BATCH = 128 }; /* the most frames of a cable or a core before others have a turn */
+enum { XDP_BATCH = 64 };     /* the same for an AF_XDP socket */
 enum { FETCHED = 4 }; /* frames whose cells are fetched before the first of them is processed */
-/* The places of frames do not all start at the same set of the cache. */
+/* The 17 additional cache lines keep the places from all starting at the same set of the cache. */
 enum { FRAME_PLACE = RT_MAX_FRAME + 17 * CACHE_LINE };
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
-enum { PASSES = 1024 }; /* the most further passes of packets while the lock is held */
+enum { PASSES = 1024 }; /* the most further passes of packets during one batch of frames */
 
 /* ---- creation ---------------------------------------------------------------------------------- */
 
@@ -202,8 +202,8 @@ static uint8_t *room_in_xdp(struct port *port, uint32_t bytes)
     return has_xdp(port) ? xdp_room(port->xdp->now, bytes + program.header_bytes) : NULL;
 }
 
-/* Returns the place for a port's next frame of so many bytes, to be written before it is emitted.
- * Behind the place is room for as many bytes as the program's headers have. */
+/* Returns the place where the program writes a port's next frame, before it emits the frame. Behind the
+ * frame is room for the headers of a truncated packet, which are written whole. */
 uint8_t *rt_room(struct sw *sw, uint32_t number, uint32_t bytes)
 {
     struct port *port = find_port(sw, number);
@@ -248,8 +248,8 @@ void rt_emit(struct sw *sw, uint32_t number, uint32_t bytes)
 }
 
 /* Returns how many frames of a port wait in the kernel for the link. The kernel only tells their memory,
- * so small frames count for less. Frames that leave together have one look at the queue. A cable in
- * shared memory has no such queue. */
+ * so small frames count for less. The queue is looked at once for all frames that leave together. A
+ * cable in shared memory has no such queue. */
 uint32_t rt_queue_depth(struct sw *sw, uint32_t number)
 {
     struct port *port = find_port(sw, number);
@@ -296,8 +296,8 @@ static uint32_t restore_vlan_tag(struct msghdr *message, uint8_t *frame)
     return VLAN_TAG;
 }
 
-/* Packets that wait for another pass come before new packets, but at most `passes` of them at a time.
- * A packet that never ends must not keep the switch from the others. */
+/* Takes packets that wait through another pass, before new packets. The number of passes is limited to
+ * `*passes`, so that a packet that never ends does not keep the switch from the others. */
 static void finish_passes(struct sw *sw, uint32_t *passes)
 {
     struct replication *r = &sw->replication;
@@ -374,7 +374,7 @@ static void receive_batch(struct sw *sw, uint32_t number)
                                                    .msg_control = control[i],
                                                    .msg_controllen = sizeof control[i]}};
     }
-    /* No more messages than frames can be handed over. */
+    /* All frames of these messages can be handed over to one core. */
     uint32_t most = cores_room(sw) / (sw->ports[number].kind == PORT_SEGMENTS ? MOST_SEGMENTS : 1);
     most = most < RECEIVE_BATCH ? most : RECEIVE_BATCH;
     int count = recvmmsg(sw->ports[number].fd, messages, most, MSG_DONTWAIT, NULL);
@@ -587,7 +587,7 @@ void rt_capture(struct sw *sw, uint32_t number, int in, int out)
     sw->ports[number].capture_out = out;
 }
 
-/* Frames that the kernel did not take are tried again, even if no others follow. */
+/* Returns whether the kernel has left frames, which are then pushed again even if no others follow. */
 static bool push_waits(const struct port *port) { return has_xdp(port) && port->xdp->now->waiting; }
 
 static void push_again(struct sw *sw)
@@ -680,7 +680,8 @@ void rt_port_counts(struct sw *sw, uint32_t number, struct port_counts *counts)
     rt_release(sw);
 }
 
-/* For measuring: runs the same frame through the program `times` times, and loses the output. */
+/* For measuring: runs the same frame through the program `times` times. The output leaves through the
+ * ports that there are. */
 void rt_exercise(struct sw *sw, uint32_t port, const uint8_t *frame, uint32_t length,
                  uint32_t times)
 {

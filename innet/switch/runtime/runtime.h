@@ -1,5 +1,5 @@
 /* The interface between the generated program and the runtime. The program (program.c) knows the P4.
- * The runtime knows tables, ports and packets. One `sw` is one running switch. */
+ * The runtime knows tables, ports and packets. One `sw` is one core of a running switch. */
 
 #ifndef INNET_RUNTIME_H
 #define INNET_RUNTIME_H
@@ -46,7 +46,8 @@ struct bundle {
     struct call *calls;
 };
 
-/* All entries of one mask, hashed. The groups of a table are in the order of their best entry. */
+/* All entries of one mask, hashed. The groups of a table are in the order of `top_priority`, which is the
+ * highest priority that an entry of the group has had. */
 struct group {
     uint8_t *mask; /* without bits in the table's spans */
     uint32_t top_priority, used, buckets;
@@ -242,7 +243,7 @@ static inline uint16_t rt_folded16(uint64_t sum)
     return (uint16_t)~sum;
 }
 
-/* Shortens a number without changing the RFC 1071 checksum of a sum with it. */
+/* Shortens a number. A sum with the shorter one has the same RFC 1071 checksum. */
 static inline uint64_t rt_words16(uint64_t number) { return (number >> 32) + (uint32_t)number; }
 
 /* RFC 1071's checksum of whole bytes, padded with zeros to 16 bits. */
@@ -261,7 +262,8 @@ static inline int64_t rt_clamp(int64_t value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* A sum that saturates at 32 bits. On overflow, its sign differs from that of both operands. */
+/* A sum that saturates at 32 bits. It overflows if the wrapped sum's sign differs from the sign of both
+ * operands. */
 static inline int32_t rt_saturated_sum(int32_t a, int32_t b)
 {
     uint32_t sum = (uint32_t)a + (uint32_t)b, limit = (uint32_t)(a >> 31) ^ INT32_MAX;

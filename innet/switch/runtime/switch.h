@@ -1,4 +1,4 @@
-/* One running switch, for the runtime's own files and for the program's inline calls.
+/* One core of a running switch, for the runtime's own files and for the program's inline calls.
  *
  * The files depend on each other in this order: memory.c, switch.c (lock and clock), tables.c,
  * externs.c, replication.c, cables.c, xdp.c and cores.c, and on top runtime.c (ports and the packet loop),
@@ -17,7 +17,7 @@
 /* A core's end of a cable in shared memory. */
 struct shared_cable {
     struct cable *memory; /* NULL while no worker is connected */
-    int peer, wakeup;     /* the connection, for the first core, and the eventfd of this end */
+    int peer, wakeup;     /* the connection, which the first core uses; the eventfd of this end */
     struct ring_reader in;
     struct ring_writer out;
 };
@@ -33,7 +33,7 @@ struct port {
     uint32_t out_bytes, out_frames, segment;
     uint32_t depth; /* of the kernel's queue, when the first of them came */
     bool queued;
-    uint8_t *room; /* for the next frame, in the buffer or in the cable; NULL if there is none */
+    uint8_t *room; /* for the next frame: in the buffer, the cable or XDP's memory; NULL if none */
     struct shared_cable cable;
     struct xdp_port *xdp; /* NULL if the interface has none */
     bool direct;          /* the room is in memory shared with XDP */
@@ -67,18 +67,18 @@ struct sw {
     uint32_t xdp[RT_MAX_PORTS], xdp_count;       /* the ports with AF_XDP sockets */
     int poller, waker;
     uint8_t *receive_buffer;
-    uint8_t *nowhere; /* takes frames for ports that do not exist */
+    uint8_t *nowhere; /* takes frames that cannot be sent: no such port, too long, no room */
 
     uint32_t core, cores; /* the number of this core, and of all cores */
     struct sw *peers[RT_MAX_CORES];
     struct handover *to[RT_MAX_CORES]; /* frames for another core */
     uint32_t asleep;                   /* other cores have to wake this one */
-    int bell;                          /* its eventfd */
+    int bell;                          /* the eventfd that wakes this core */
 };
 
 /* Called by the program, like the functions of runtime.h. */
 
-/* Returns the table's default action. */
+/* Counts a miss, and returns the table's default entry. */
 static inline struct entry *rt_miss(struct sw *sw, uint32_t table)
 {
     sw->tables[table].misses++;
@@ -138,7 +138,7 @@ void *resized(void *memory, size_t count, size_t bytes);
 void *pages(size_t bytes);
 void free_pages(void *memory, size_t bytes);
 
-/* tables.c: a create function, here and below, returns false if memory is short. The destroy function
+/* tables.c. Here and below, a create function returns false if memory is short. The destroy function
  * then frees what was created. */
 bool tables_create(struct sw *sw);
 void tables_destroy(struct sw *sw);

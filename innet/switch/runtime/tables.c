@@ -131,7 +131,7 @@ RT_INLINE struct entry *find_best(const struct table *table, const uint8_t *key,
     for (uint32_t i = 0; i < table->group_count; i++) {
         struct group *group = &table->groups[i];
         if (best && best->priority > group->top_priority)
-            break; /* groups are in the order of their best entry */
+            break; /* no entry of this group or the later ones has a higher priority */
         uint32_t hash = hash_key(key, group->mask, bytes);
         for (struct entry *e = group->bucket[hash & (group->buckets - 1)]; e; e = e->next)
             if (e->hash == hash && same_key(e, key, group->mask, bytes)
@@ -159,7 +159,8 @@ RT_INLINE struct entry *look_up(struct sw *sw, uint32_t table_id, const uint8_t 
     return noted(sw, table, find_best(table, key, bytes, spans, span_count));
 }
 
-/* Packets often have few keys, and a table of many masks takes a lookup for each mask. */
+/* Returns the answer to an earlier lookup of this key, or looks it up. Packets often have few different
+ * keys, and a lookup in a table takes a search for every mask. */
 static struct entry *recall(struct table *table, const uint8_t *key)
 {
     uint64_t word;
@@ -429,7 +430,8 @@ void rt_set_action(struct sw *sw, uint32_t table, uint32_t id, uint32_t action,
 
 /* ---- counts and registers ---------------------------------------------------------------------- */
 
-/* Sets a count, and leaves nothing of it for the next core. Or adds the count of this core. */
+/* Sets this core's count to `with`, and `with` to 0, so that the next core's count becomes 0. If not
+ * `set`, adds this core's count to `with`. */
 static void exchange_count(struct sw *sw, struct count *count, struct count *with, bool set)
 {
     rt_hold(sw);

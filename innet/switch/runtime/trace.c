@@ -38,7 +38,7 @@ void rt_trace(struct sw *sw, const struct path *path, char level, const char *me
     fflush(stdout);
 }
 
-/* Writes a number of so many bits as hexadecimal digits. In memory, numbers of up to 128 bits are
+/* Writes a number of `bits` bits as hexadecimal digits. In memory, numbers of up to 128 bits are
  * little-endian, and wider ones have the most significant byte first. */
 const char *rt_hex(char *text, const void *value, uint32_t bytes, uint32_t bits)
 {

@@ -1,4 +1,4 @@
-/* Network interfaces through AF_XDP; xdp.h describes it. Uses system calls only, no library. */
+/* Network interfaces through AF_XDP, as xdp.h describes it, with system calls and no library. */
 
 #define _GNU_SOURCE
 #include "xdp.h"
@@ -31,7 +31,7 @@ static int bpf(enum bpf_cmd command, union bpf_attr *about)
 
 static uint64_t address(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
 
-/* The bytes that follow a type's first 12, in the kernel's description of its types. */
+/* Returns how many bytes follow the first 12 of a type in the kernel's description of its types. */
 static size_t type_details(const struct btf_type *type)
 {
     uint32_t members = BTF_INFO_VLEN(type->info);
@@ -257,7 +257,7 @@ static void give_all(struct xdp_queue *queue)
     __atomic_store_n(queue->fill.producer, queue->fill.place, __ATOMIC_RELEASE);
 }
 
-/* Without further flags, the kernel copies no frame if the driver can do that. */
+/* Without further flags, the kernel uses zero-copy mode if the driver has it. */
 static bool bind_queue(const struct xdp_queue *queue, uint32_t interface, uint32_t number)
 {
     struct sockaddr_xdp where = {.sxdp_family = AF_XDP,
@@ -453,7 +453,7 @@ uint8_t *xdp_room(struct xdp *xdp, uint32_t bytes)
     return xdp->queues[0].chunks + xdp->free_chunks[xdp->free - 1];
 }
 
-/* Takes the frame in that place for xdp_push. */
+/* Queues the frame that was written to the place from xdp_room. xdp_push sends it. */
 void xdp_queue(struct xdp *xdp, uint32_t bytes)
 {
     struct xdp_ring *sent = &xdp->queues[0].sent;

@@ -44,12 +44,12 @@ struct xdp {
     struct xdp_queue queues[XDP_MOST_QUEUES];
 };
 
-/* An interface can be replaced by another one of the same name. Its sockets are then opened by a thread
- * of their own, and wait here for the packet loop. */
+/* An interface can be replaced by another one of the same name. Another thread then opens the new
+ * interface's sockets, and leaves them in `next` for the packet loop. */
 struct xdp_port {
     struct xdp *now;  /* the packet loop's; NULL if there are none */
     struct xdp *next; /* to be taken by the packet loop */
-    int bell;         /* an eventfd that says so */
+    int bell;         /* the eventfd that tells the packet loop about `next` */
 };
 
 struct xdp_port *xdp_create(void);
