@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["Agent", "AllReduceError", "InnetError", "Timeouts", "ddp_hook", "join"]
 __version__ = "0.1.0"
 
-# gRPC's handlers of forks abort a forked process if another thread is in a call just then. A training
-# forks for its data, and `innet rack` for its commands. No forked process uses its parent's gRPC.
+# gRPC's fork handlers abort a child process if another thread is in a gRPC call during the fork. A
+# training script forks its data loaders, and `innet rack` forks its commands. No child process uses its
+# parent's gRPC.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-# innet reports each error once. A user who sets this variable sees gRPC's own messages too. gRPC reads
-# it when it is imported.
+# innet reports each error once, so gRPC's own messages are off. A user who sets this variable sees them
+# too. gRPC reads the variable when it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _HOME = {
@@ -46,7 +47,7 @@ def __getattr__(name: str) -> Any:
 
 
 def autoload() -> None:
-    """Make the backend ``innet`` known to PyTorch, which calls this when it is imported.
+    """Register the backend ``innet`` with PyTorch. PyTorch calls this function when it is imported.
 
     Raises nothing: an incomplete innet must not keep PyTorch from starting.
     """

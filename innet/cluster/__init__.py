@@ -1,1 +1,1 @@
-"""A cluster in one file: its switches and jobs, and the way from the present state to the file's."""
+"""Cluster files: their schema, and the steps from the present state to the one that a file describes."""

@@ -56,7 +56,7 @@ class UplinkSpec(_Strict):
 
 
 class SwitchSpec(_Strict):
-    """A switch, with the options of ``innet switch add``."""
+    """A switch, with options of ``innet switch add``. It has no stations, and 64 or 256 lanes."""
 
     address: Annotated[str, Field(min_length=1)]
     ports: Ports
@@ -87,7 +87,7 @@ class JobSpec(_Strict):
 
 
 class QuotaSpec(_Strict):
-    """What an owner of jobs may hold at once, with the options of ``innet quota set``."""
+    """The most that an owner of jobs may hold at once, with the options of ``innet quota set``."""
 
     jobs: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     slots: Annotated[int, Field(ge=0, lt=1 << 32)] = 0

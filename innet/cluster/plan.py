@@ -31,11 +31,10 @@ def plan(
     *,
     prune: bool = False,
 ) -> list[Step]:
-    """Return the steps in the order in which they work, none if all is as the file says.
+    """Return the steps, in an order in which each can be carried out, or [] if nothing differs.
 
-    `quotas` are those that owners have of their own, and the default. With `prune`, what is not in
-    the file is removed. Raises UsageError if something would have to be changed that cannot be changed
-    in place.
+    `quotas` are the default quota, and the quotas that owners have of their own. With `prune`, what is
+    not in the file is removed. Raises UsageError if something differs that cannot be changed in place.
     """
     problems = [*_conflicts(file, switches, jobs)]
     if problems:
@@ -59,7 +58,7 @@ def plan(
 def _conflicts(
     file: ClusterFile, switches: dict[str, pb.Switch], jobs: dict[str, pb.Job]
 ) -> Iterator[str]:
-    """Yield what differs and cannot be changed in place."""
+    """Yield a message for each difference that cannot be changed in place."""
     for name, spec in file.switches.items():
         if found := switches.get(name):
             for field, present, wanted in _switch_differences(spec, found):
@@ -151,7 +150,7 @@ def _links(spec: SwitchSpec) -> list[pb.Uplink]:
 
 
 def _drains(file: ClusterFile, switches: dict[str, pb.Switch]) -> list[Step]:
-    """Return the switches to undrain, and then those to drain: jobs can go from these to those."""
+    """Return the steps that undrain switches, before those that drain others, so that jobs can move."""
     known = {name: each.drained for name, each in switches.items()}
     wanted = {name: spec.drained for name, spec in file.switches.items()}
     undrained = [name for name, drained in wanted.items() if drained is False and known.get(name)]
@@ -211,7 +210,7 @@ def _create(name: str, spec: JobSpec) -> Step:
 
 
 def _create_with_token(stub: rpc.ControllerStub, request: pb.CreateJobRequest, file: Path) -> None:
-    with private_file(file) as secret:  # first, so that no job is left whose token nobody knows
+    with private_file(file) as secret:  # first: a job without a stored token is of no use
         secret.write(stub.CreateJob(request).token + "\n")
 
 

@@ -124,7 +124,7 @@ class AuditInterceptor(grpc.ServerInterceptor):
             )  # fmt: skip
 
     def _refused(self, method: str, request: Any, context: Any, why: str) -> None:
-        """Log what the client has asked for: it is only a claim, and of any length."""
+        """Log a refusal with the names that the client has sent. They may be false, and of any length."""
         about = {
             field: value[:_LONGEST_NAME] if isinstance(value, str) else value
             for field in ("name", "job", "rank")

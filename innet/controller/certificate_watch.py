@@ -42,7 +42,7 @@ class ExpiryReminder:
 
 
 class CertificateWatch:
-    """The thread that has the streams of revoked certificates ended, until it is closed."""
+    """The thread that expels clients with revoked certificates, and warns of expiry. `close` ends it."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ def deploy(
     dry_run: bool,
     force: bool = False,
 ) -> None:
-    """Prepare a switch as adding it would, and `write` down every request.
+    """Prepare a switch as `innet switch add` would, and `write` down every request.
 
     With `dry_run` nothing leaves this process. The requests are then those for a switch without a
     program. With `force` the switch is taken from a controller that manages it, or has managed it.

@@ -62,7 +62,7 @@ class ControllerCollector(Collector):
             labels=("job",),
         )
         for name, history in self._controller.jobs.histories().items():
-            for cause in Cause:  # also those at 0: increase() misses a first event without one
+            for cause in Cause:  # also causes at 0: without them, increase() misses the first event
                 terms.add_metric([name, cause], history.terms[cause])
             leases.add_metric([name], history.leases_lost)
         yield terms

@@ -27,7 +27,7 @@ _log = structlog.get_logger("innet.controller")
 
 
 class ControllerService(rpc.ControllerServicer):
-    """The service of one controller, for at most `most_streams` workers. Its names are innet.proto's."""
+    """The service of one controller, for at most `most_streams` workers. innet.proto has the methods."""
 
     def __init__(self, controller: Controller, most_streams: int) -> None:
         self._controller, self._streams = controller, OpenStreams(most_streams)
@@ -45,7 +45,7 @@ class ControllerService(rpc.ControllerServicer):
         return self._controller.switches.view(request.name)
 
     def SetSwitchPorts(self, request: pb.SetSwitchPortsRequest, context: Any) -> pb.Switch:  # noqa: ARG002, N802
-        """Give a switch other ports."""
+        """Give a switch other ports and uplinks."""
         return self._controller.switches.set_ports(request)
 
     def DrainSwitch(self, request: pb.DrainSwitchRequest, context: Any) -> pb.DrainSwitchResponse:  # noqa: ARG002, N802
@@ -101,7 +101,7 @@ class ControllerService(rpc.ControllerServicer):
         return pb.DeleteJobResponse()
 
     def CheckJoin(self, request: pb.CheckJoinRequest, context: Any) -> pb.CheckJoinResponse:  # noqa: ARG002, N802
-        """Return whether a worker could join."""
+        """Return what a worker needs to join, or raise the error that joining would raise."""
         return self._controller.workers.check_join(request)
 
     async def Join(  # noqa: N802

@@ -1,7 +1,7 @@
 """The workers of the demo: DistributedDataParallel on handwritten digits, over innet or Gloo.
 
-Each prints one JSON object per line, with its rank: the number and the loss after each epoch, and a
-summary at the end.
+Each worker prints JSON objects, one per line, that contain its rank: after each epoch, the epoch's number
+and the loss, and at the end a summary.
 """
 
 import hashlib

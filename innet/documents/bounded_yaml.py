@@ -1,6 +1,6 @@
 """YAML documents with bounds: a small file takes little time and memory to read.
 
-Without aliases a document is a tree that is no larger than its text.
+Aliases are refused, so a document is a tree that is no larger than its text.
 """
 
 from pathlib import Path
@@ -93,7 +93,7 @@ def _check_size(size: int, source: str) -> None:
 
 
 def _check(value: object) -> None:
-    """Raise OverflowError or ValueError for values that cannot be computed with or written."""
+    """Raise OverflowError for too large an integer, and ValueError for text that UTF-8 cannot encode."""
     match value:
         case int() if abs(value) >= _TOO_LARGE:
             raise OverflowError

@@ -70,9 +70,9 @@ def show(
     take: Callable[[Any], object],
     selection: Selection = Selection(),
 ) -> None:
-    """Pass every selected innet frame to `take`, until `count` of them (0: without limit) or Ctrl-C.
+    """Pass selected innet frames to `take`, until it has had `count` of them, or until Ctrl-C.
 
-    Raises UsageError if the source cannot be opened.
+    A `count` of 0 means no limit. Raises UsageError if the source cannot be opened.
     """
     shown = 0
 

@@ -1,4 +1,4 @@
-"""Checks of a machine, one by one, for a worker and for a switch."""
+"""Checks of a machine, one by one, for a worker, for an operator and for a switch."""
 
 import contextlib
 import importlib.util
@@ -183,7 +183,7 @@ def raw_sockets(_: Environment) -> Finding:
     except OSError as why:
         return warning(
             "interfaces",
-            f"no raw sockets ({why.strerror}): ports can only be cables made of UDP",
+            f"no raw sockets ({why.strerror}): ports can only be cables",
             "run innet-switch as root, or with the capability CAP_NET_RAW",
         )
     return good("interfaces", "raw sockets can be opened")
@@ -200,7 +200,7 @@ def bmv2(_: Environment) -> Finding:
     """Check whether BMv2 is installed, which can be used instead of innet-switch."""
     if path := shutil.which("simple_switch_grpc"):
         return good("BMv2", path)
-    return note("BMv2", "simple_switch_grpc is not on the PATH; innet-switch does without")
+    return note("BMv2", "simple_switch_grpc is not on the PATH; innet-switch does not need it")
 
 
 CHECKS: Mapping[Role, tuple[Check, ...]] = {

@@ -19,7 +19,7 @@ def of_operator(address: str, folder: Path | None) -> Iterator[Finding]:
 
 
 def of_owner(identity: tls.Identity) -> Iterator[Finding]:
-    """Yield a warning if the own certificate ends soon."""
+    """Yield a warning if the identity's own certificate ends soon."""
     if tls.ends_soon(identity.expires):
         statement = f"the certificate {identity.certificate} ends on {identity.expires:%Y-%m-%d}"
         yield warning(

@@ -25,7 +25,7 @@ def _down(it: ObservedJob) -> bool:
 
 
 def _waiting(it: ObservedJob) -> bool:
-    """Return whether no term has begun between the two samples. Most take a moment."""
+    """Return whether both samples show the job waiting for the same term. Terms usually begin at once."""
     before = it.before
     return it.now.path == pb.PATH_NONE == before.path and it.now.term == before.term
 
@@ -54,13 +54,13 @@ def _slots(it: ObservedJob) -> Iterator[str]:
 
 def _unanswered_workers(it: ObservedJob) -> Iterator[str]:
     if it.unanswered_workers:
-        yield f"without an answer from it: {ranks(it.unanswered_workers)}"
+        yield f"the switch does not answer {ranks(it.unanswered_workers)}"
 
 
 def _answered_workers(it: ObservedJob) -> Iterator[str]:
     yield from _unanswered_workers(it)
     if answered := [worker for worker in it.busy if not worker.unanswered]:
-        yield f"not missing its answers: {ranks(answered)}"
+        yield f"the switch does answer {ranks(answered)}"
 
 
 def _asking(it: ObservedJob) -> Iterator[str]:
@@ -164,8 +164,8 @@ JOB_RULES: tuple[Rule[ObservedJob], ...] = (
         Severity.NOTE,
         lambda it: bool(_short_of_slots(it)),
         _more_slots,
-        "if the training waits for the network, create the job with so many --slots, as far as they "
-        "are free, or use a program with more lanes",
+        "if the training waits for the network, create the job with that many --slots if they are "
+        "free, or use a program with more lanes",
         _link_and_round_trip,
     ),
     Rule(

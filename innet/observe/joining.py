@@ -22,7 +22,7 @@ _CABLE = "the link to the switch is a cable, and not this machine's network"
 _ROUTE_HINT = "`ip route` shows where packets go"
 _REMEDIES: tuple[tuple[type[InnetError], str], ...] = (
     (NotFound, "set INNET_JOB to a name of `innet job list`, or create the job"),
-    (NotAuthorized, "`innet job create` says the token, once; INNET_TLS names the certificates"),
+    (NotAuthorized, "`innet job create` prints the token, once; INNET_TLS names the certificates"),
     (InnetError, "set RANK to a number below the job's workers, which `innet job show` tells"),
 )
 

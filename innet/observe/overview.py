@@ -31,9 +31,9 @@ class Overview:
 
 
 class Overviews:
-    """The overviews of a controller, over a connection that is made anew if it breaks.
+    """The overviews of a controller, over a connection that is made again if it breaks.
 
-    So they continue at a stand-by controller that has taken over. Raises the errors of
+    So the overviews go on after a stand-by controller has taken over. Raises the errors of
     :func:`innet.rpc.client.connected` and of :func:`read_overview`.
     """
 
@@ -62,9 +62,9 @@ class Overviews:
 
 
 def read_overview(stub: rpc.ControllerStub, job: str = "") -> Overview:
-    """Read all that the tables show from the controller.
+    """Read from the controller all that the tables show.
 
-    Raises NotFound if there is no such job, or another ControllerError.
+    Raises NotFound if there is no such job, or a ControllerError.
     """
     at = time.monotonic()
     switches = dict(_switches(stub))

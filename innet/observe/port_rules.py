@@ -19,7 +19,8 @@ PORT_RULES: tuple[Rule[ObservedPort], ...] = (
         lambda it: (
             f"{it.label} is down, and {'a worker' if it.has_worker else 'an uplink'} needs it"
         ),
-        "look at the cable and at the interfaces at both of its ends: the switch's log names its own",
+        "look at the cable and at the interfaces at both of its ends: the switch's log names the "
+        "switch's interface",
     ),
     Rule(
         "stranger",

@@ -35,7 +35,7 @@ class ObservedPort:
 
     @property
     def has_uplink(self) -> bool:
-        """Return whether an uplink of the switch leaves by it."""
+        """Return whether an uplink of the switch begins at this port."""
         switch = self.observation.now.switches.get(self.switch)
         return any(link.port == self.port for link in (switch.uplinks if switch else ()))
 

@@ -85,7 +85,10 @@ class RateTracker:
         return self._rates.get((job, rank))
 
     def of_job(self, sample: Sample) -> Rates | None:
-        """Return a job's rates: those of its fastest worker, and packets and bytes of all of them."""
+        """Return a job's rates.
+
+        Exchanges and chunks are those of its fastest worker. All other rates are sums over its workers.
+        """
         name = sample.job.name
         found = [rates for rank in sample.members if (rates := self.of_worker(name, rank))]
         return _combined(found) if found else None

@@ -12,10 +12,10 @@ from innet.rpc.client import translated
 PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 
 _OVERDUE = 2.5
-"""A worker counts as silent if its heartbeat is so many times as old as usual."""
+"""A worker counts as silent if its last heartbeat is older than this number of heartbeat intervals."""
 
 _MAX_WAIT_S = 5.0
-"""The most seconds to wait for heartbeats, besides the time between two of them."""
+"""The most seconds to wait for heartbeats, in addition to the time between two of them."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Observation:
         return _growth(before, now)
 
     def tree_growth(self, switch: str, counter: str) -> int:
-        """Return by how much one of the job's counters at one of several switches has grown."""
+        """Return by how much one of the job's counters at a switch of its tree has grown."""
         now, before = (
             sum(
                 int(getattr(each.counters, counter))
@@ -113,7 +113,7 @@ class Observation:
 
 
 def sample_job(stub: rpc.ControllerStub, job: str) -> Sample:
-    """Sample one job. Raises NotFound, or another ControllerError."""
+    """Sample one job. Raises NotFound or ControllerError."""
     with translated(f"read the job {job!r}"):
         found = stub.GetJob(pb.GetJobRequest(name=job))
         names = dict.fromkeys([found.switch, *(each.switch for each in found.tree)])
@@ -128,8 +128,9 @@ def sample_twice(
 ) -> Observation:
     """Take two samples, at least `interval` seconds apart.
 
-    Workers report in heartbeats. The second sample is repeated until every admitted worker has sent
-    one since the first sample: for at most six seconds, or longer if heartbeats come less often.
+    Workers report in heartbeats. The second sample is repeated until every admitted worker has sent a
+    heartbeat since the first sample. This takes at most six seconds, or longer if heartbeats come less
+    often than once a second.
     """
     first = take_sample()
     longest = _MAX_WAIT_S + max(1.0, first.job.heartbeat_s)

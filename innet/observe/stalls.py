@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from innet.rpc import innet_pb2 as pb
 
 STALLED_S = 2.0
-"""Seconds without a result after which a worker is held up. Retransmissions take 1 s at most."""
+"""Seconds without a result after which a worker counts as held up. Retransmissions take 1 s at most."""
 
 SILENT_S = 2.0
-"""Seconds without an answer after which a worker is cut off: the switch answers every repetition."""
+"""Seconds without an answer after which a worker counts as cut off: switches answer every repetition."""
 
 
 @dataclass(frozen=True)

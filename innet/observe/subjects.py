@@ -137,8 +137,8 @@ class ObservedJob:
         lacking = {rank for rank in at.missing if rank < self.now.workers}
         if stalled.unanswered:
             return frozenset()
-        # From above, a rack's sum is there or not. Workers in the rack know who of them has
-        # contributed.
+        # The switches above only know whether a rack's sum has come. Only the workers in the rack know
+        # which of them have contributed.
         there = {
             rank for rank in lacking if self.now.tree and self.workers[rank].has_contributed(at)
         }
@@ -186,9 +186,9 @@ class ObservedWorker:
 
     @property
     def was_present(self) -> bool:
-        """Return whether it was there, and is not now.
+        """Return whether it was in the job before.
 
-        It was there if the first sample has it, or if sums that need all workers have been
+        It was in the job if the first sample has it, or if sums that need all workers have been
         finished.
         """
         now = self.job.now
@@ -204,7 +204,7 @@ class ObservedWorker:
 
     @property
     def blocks(self) -> bool:
-        """Return whether it keeps others from continuing: a term begins when all have come."""
+        """Return whether it keeps others from continuing. A term begins only when all have joined."""
         lacking = len(self.job.present) < self.job.now.quorum
         needed = lacking or self.job.now.path == pb.PATH_NONE
         return bool(self.stalls) or self.awaited or (not self.joined and needed)
@@ -255,7 +255,7 @@ class ObservedWorker:
     def partly_refused(self) -> bool:
         """Return whether the switch takes some of its packets and refuses others.
 
-        A stranger's packets would be refused without a loss of this worker's.
+        If the refused packets were a stranger's, this worker would lose none of its own.
         """
         progressing = self.progress.stuck_s < STALLED_S
         return self.lossy and progressing and self.port_growth("refused") > 0
@@ -296,7 +296,7 @@ class ObservedWorker:
             chunk.chunk,
             chunk.sequence,
         )
-        # Only who has contributed is told that others are missing.
+        # A switch tells only those who have contributed that others are missing.
         return mine.busy and same and not self.unanswered and bool(mine.missing)
 
     @property
@@ -316,7 +316,7 @@ class ObservedWorker:
 
 @dataclass(frozen=True)
 class ObservedSwitch:
-    """A switch of a job's tree beside the job's own, most often below it."""
+    """A switch of a job's tree other than the job's own. Most often it is below that one."""
 
     job: ObservedJob
     name: str
@@ -380,7 +380,7 @@ class ObservedSwitch:
     def unanswered_above(self) -> bool:
         """Return whether its sums go up and get no answer, not even that others are missing."""
         raised = self.growth("raised")
-        # `pending` also counts its own answers to those below, so only half as many are expected.
+        # `pending` also counts its own answers to those below, so a few answers prove nothing.
         answers = self.growth("completed") + self.growth("pending") + self.growth("stale")
         waits = any(worker.rank in self.below for worker in self.job.stuck)
         return waits and raised > 2 * answers and not self.growth("completed")

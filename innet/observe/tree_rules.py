@@ -42,7 +42,7 @@ def _unreachable(it: ObservedSwitch) -> Iterator[str]:
     if it.job.now.reason:
         yield f"the controller says: {it.job.now.reason}"
     if it.unanswered_workers:
-        yield f"without an answer from it: {ranks(it.unanswered_workers)}"
+        yield f"the switch does not answer {ranks(it.unanswered_workers)}"
     yield from map(str, it.held_up + it.stalls)
 
 

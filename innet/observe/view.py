@@ -1,7 +1,7 @@
 """The view of a moment: jobs with their rates, switches, and the load of links.
 
-``innet top`` and the web page show it. A :class:`Viewer` makes it from one reading of the controller
-after the other.
+``innet top`` and the web page show it. A :class:`Viewer` makes views from successive readings of the
+controller.
 """
 
 from collections.abc import Iterator, Mapping
@@ -80,7 +80,7 @@ class JobView:
         """Return the load that the job puts on the links between a switch and a parent of it.
 
         One sum of each chunk goes up, and one result comes down. Parents divide the slots between them.
-        Repetitions on these links are not known.
+        The load leaves out repetitions, because their number on these links is not known.
         """
         parents = [up for each in self.job.tree if each.switch == switch for up in each.parents]
         if parent not in parents or not self.rates:

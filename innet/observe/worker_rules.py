@@ -1,6 +1,6 @@
 """Rules about one worker. The first rule that fits is the cause.
 
-They follow a contribution on its way: whether the worker is there, whether it is admitted, whether
+The rules follow a contribution on its way: whether the worker is there, whether it is admitted, whether
 its packets arrive, whether it sends any, and whether it is slow.
 """
 
@@ -12,10 +12,10 @@ from innet.observe.stalls import STALLED_S
 from innet.observe.subjects import ObservedWorker, ranks
 
 _UNREACHABLE_S = 3.0
-"""Seconds of silence of a machine's kernel, which is asked every second."""
+"""Seconds without an answer after which a machine counts as unreachable: it is asked every second."""
 
 _NARROW = 8
-"""A window is narrow if it has at most one in so many of the job's slots."""
+"""A window is narrow if it is at most the number of the job's slots divided by this number."""
 
 
 def _grows(counter: str) -> Callable[[ObservedWorker], Iterator[str]]:
@@ -46,13 +46,13 @@ def _missing_told(it: ObservedWorker) -> Iterator[str]:
     told, seconds = it.job.observation.job_growth("pending"), it.job.observation.seconds
     if told:
         yield (
-            f"the switch's counter `pending` has grown by {told} in {seconds:.1f} s: that often it told "
+            f"the switch's counter `pending` has grown by {told} in {seconds:.1f} s: each time, it told "
             "a worker that others are missing"
         )
 
 
 def _narrow(it: ObservedWorker) -> bool:
-    """Return whether losses keep the window small. At the beginning it is small without any."""
+    """Return whether losses keep the window small. A new window is small even without losses."""
     small = 0 < it.progress.window * _NARROW <= it.job.now.slots
     progressing = it.progress.busy and it.progress.stuck_s < STALLED_S
     return small and progressing and it.growth("retransmissions") > 0
@@ -86,7 +86,7 @@ WORKER_RULES: tuple[Rule[ObservedWorker], ...] = (
         "switch's service address, and does UDP port 19790 pass?",
         lambda it: [
             f"the switch's service address is {it.job.switch.service.ip}",
-            f"its ports, if they exist there: {', '.join(map(str, it.job.switch.ports))}",
+            f"its ports, as the controller has them: {', '.join(map(str, it.job.switch.ports))}",
         ],
     ),
     Rule(

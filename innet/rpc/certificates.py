@@ -1,8 +1,8 @@
 """Certificates for development: two authorities, and certificates for roles, users and workers.
 
-BMv2 lets every client program it that has a certificate of an authority that it trusts. Certificates of
-workers, users and observers are therefore signed by a second authority, which only the controller
-trusts. So none of them can program a switch.
+BMv2 trusts one authority, and every client with a certificate of this authority can program it. A second
+authority, which only the controller trusts, therefore signs the certificates of workers, users and
+observers. So none of them can program a switch.
 """
 
 import ipaddress
@@ -186,7 +186,7 @@ def _sign(
     valid: timedelta,
     names: Sequence[x509.GeneralName] = (),
 ) -> Issued:
-    """Make a key and a certificate in `folder`, which the record lists under `name`."""
+    """Make a key and a certificate in `folder`. Return the line for the record, with the name `name`."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     role = x509.UniformResourceIdentifier(tls.role_uri(kind.role))

@@ -1,7 +1,7 @@
-"""Channels to servers, with mutual TLS or in plain text, and why TLS prevents a connection.
+"""Channels to servers, with mutual TLS or in plain text, and the reasons for which TLS prevents one.
 
-gRPC reports any failure of TLS as a server that cannot be reached. So a further connection, which is
-not gRPC's, finds the reason.
+gRPC reports any failure of TLS as a server that cannot be reached. So this module makes a further
+connection, without gRPC, to find the reason.
 """
 
 import contextlib
@@ -35,8 +35,9 @@ def channel(
 def answered(channel: grpc.Channel) -> Any:
     """Return a call that ends when a server has answered on a channel, whatever it has answered.
 
-    The call names no method. gRPC's own future would go on watching the channel for a moment, and
-    then fail in a thread of its own if the channel had been closed meanwhile.
+    No server has the method that is called, so the answer is an error. gRPC's own
+    ``channel_ready_future`` would go on watching the channel for a moment. If the channel had been closed
+    meanwhile, the future would then fail in a thread of its own.
     """
     return channel.unary_unary("/innet/answered").future(b"", wait_for_ready=True)
 
@@ -44,7 +45,7 @@ def answered(channel: grpc.Channel) -> Any:
 def await_ready(
     channels: Mapping[str, grpc.Channel], identity: Identity | None, timeout: float, advice: str
 ) -> str:
-    """Wait until one of some :func:`channel`s, by address, is connected. Return its address.
+    """Wait until one of these channels, which are keyed by address, is connected. Return its address.
 
     Raises TimeoutError if that takes more than `timeout` seconds, and NotAuthorized if TLS prevents it.
     The error's message completes a sentence that begins with the server. `advice` is a part of it if only
@@ -123,7 +124,7 @@ def _refusal(sock: socket.socket, host: str, identity: Identity, advice: str) ->
     if refused:
         return (
             f"refuses {identity.certificate}: it has to be for this use, and of an authority "
-            "that the other side believes"
+            "that the other side trusts"
         )
     return None
 

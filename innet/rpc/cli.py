@@ -68,7 +68,7 @@ def make(
     for role, options in started.items():
         table.add_row(role, " ".join(path.name for path in tls.files(folder, role)), options)
     _out.print(table)
-    _out.print("copy the rest, the keys of the authorities, nowhere: who has them can be anybody")
+    _out.print("copy the authorities' keys nowhere: whoever has them can make any certificate")
 
 
 @app.command("issue")

@@ -24,10 +24,10 @@ _CLIENT_WITHOUT_TLS = "name the folder with the certificates, with --tls or INNE
 def connect(
     address: str, timeout: float = CONNECT_WITHIN, identity: tls.Identity | None = None
 ) -> tuple[grpc.Channel, rpc.ControllerStub]:
-    """Connect to the controller at ``host:port``, with TLS as `identity` says. Close the channel.
+    """Connect to the controller at ``host:port``, over TLS with an `identity`, in plain text without one.
 
-    `address` may name several, separated by commas: the controller that answers first counts. A stand-by
-    controller does not answer.
+    The caller has to close the channel. `address` may name several controllers, separated by commas: the
+    one that answers first counts. A stand-by controller does not answer.
 
     Raises ControllerUnreachable if nobody answers within `timeout` seconds, and NotAuthorized if
     the certificates are missing or wrong.

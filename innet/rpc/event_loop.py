@@ -22,5 +22,5 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 
 def on_loop(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine on the loop. Wait for its result, from any other thread."""
+    """Run a coroutine on the loop, and return its result. Call it from any thread but the loop's."""
     return asyncio.run_coroutine_threadsafe(coroutine, event_loop()).result()

@@ -1,8 +1,9 @@
 """Interceptors on gRPC's asyncio server.
 
-An interceptor of gRPC's other server puts a function around a method's handler. So it also works on
-the asyncio server, if it leaves coroutines what they are. Unary handlers are plain functions there: the
-server calls them in a thread pool. Handlers of streams are asynchronous generators.
+An interceptor for gRPC's synchronous server wraps a method's handler in a function. It also works on the
+asyncio server, if it wraps each handler in a function of the same kind. On innet's asyncio servers, unary
+handlers are plain functions, which the server calls in a thread pool. Handlers of streams are
+asynchronous generators.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -17,13 +18,13 @@ _Behaviour = Callable[[Any, Any], Any]
 
 
 class OnAsyncServer(grpc.aio.ServerInterceptor):
-    """An interceptor that does on an asyncio server what `interceptor` does on another server."""
+    """An adapter with which an asyncio server uses an `interceptor` for gRPC's synchronous server."""
 
     def __init__(self, interceptor: grpc.ServerInterceptor) -> None:
         self._interceptor = interceptor
 
     async def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Return a method's handler as the interceptor makes it."""
+        """Return a method's handler, wrapped by the interceptor."""
         handler = await continuation(details)
         return self._interceptor.intercept_service(lambda _: handler, details)
 
@@ -41,10 +42,10 @@ def wrapped(
     unary: Callable[[_Behaviour], _Behaviour],
     stream: Callable[[_Behaviour], _Behaviour],
 ) -> Any:
-    """Return a method's handler with a function put around its behaviour, or None for no method.
+    """Return a method's handler with its behaviour wrapped by `unary` or `stream`, or None for no method.
 
     The controller's methods take one message and answer with one, or have two streams. Raises TypeError
-    for others, so that none can go round an interceptor.
+    for others, so that no method can bypass an interceptor.
     """
     match handler and (handler.request_streaming, handler.response_streaming):
         case None:

@@ -1,7 +1,7 @@
 """The record of the certificates that a folder's authorities have signed, and their revocation by name.
 
-``issued.txt`` has a line for every certificate: its fingerprint, the owner's name, the role, and the
-end. With it, all certificates of a name can be revoked, also those whose files are gone.
+``issued.txt`` has a line for every certificate: its fingerprint, the owner's name, the role, and the time
+at which it expires. With it, all certificates of a name can be revoked, also those whose files are gone.
 """
 
 from collections.abc import Iterable

@@ -21,9 +21,8 @@ _MALFORMED = (DecodeError, UnicodeDecodeError, RecursionError)
 class ParsingInterceptor(grpc.ServerInterceptor):
     """An interceptor that lets no request fail while it is parsed.
 
-    A parser may raise :class:`~innet.rpc.status.Refusal`, which ends the call. In a stream, the
-    iterator of the requests raises it, an asynchronous one for a handler that is an asynchronous
-    generator.
+    A parser may raise :class:`~innet.rpc.status.Refusal`, which ends the call. In a stream, the iterator
+    of the requests raises it. A handler that is an asynchronous generator gets an asynchronous iterator.
     """
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:

@@ -2,7 +2,7 @@
 
 An administrator may call every method. A user manages jobs of its own: it sees and deletes only those
 that it has created. An observer sees everything and changes nothing. A worker may join jobs. The
-controller's own certificate may read, because its web page, a process of its own, asks with it.
+controller's own certificate may only read. The web page of the controller, a separate process, uses it.
 """
 
 from collections.abc import Mapping

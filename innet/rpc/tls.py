@@ -22,7 +22,7 @@ from innet.errors import NotAuthorized, UsageError
 CONTROLLER, SWITCH, ADMIN, WORKER = "controller", "switch", "admin", "worker"
 USER, OBSERVER = "user", "observer"
 OPERATORS = (ADMIN, USER, OBSERVER)
-"""The roles of people and programs that manage jobs or look at them, the mightiest first."""
+"""The roles of people and programs that manage jobs or look at them, the most powerful first."""
 AUTHORITY, WORKERS_AUTHORITY = "ca", "workers-ca"
 INSECURE = "insecure:"
 """Prefix of a switch's address: use no TLS, although the controller has certificates."""
@@ -76,7 +76,7 @@ def name(auth_context: Mapping[str, Any]) -> str:
 
 
 def shown_to(connection: ssl.SSLObject | ssl.SSLSocket) -> dict[str, list[bytes]]:
-    """Return what gRPC's ``auth_context()`` has of a client's certificate, for any TLS connection.
+    """Return a client's certificate as gRPC's ``auth_context()`` has it, from any TLS connection.
 
     The connection has verified the certificate. Without one, the result is empty.
     """
@@ -141,14 +141,14 @@ class Identity:
         )
 
     def client_context(self) -> ssl.SSLContext:
-        """Return the TLS of a client that is not gRPC's."""
+        """Return the TLS context of a client that does not use gRPC."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(self.authorities[0])
         context.load_cert_chain(self.certificate, self.key)
         return context
 
     def server_context(self) -> ssl.SSLContext:
-        """Return the TLS of a server that is not gRPC's, and asks every client for a certificate."""
+        """Return the TLS context of a server without gRPC that asks every client for a certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_REQUIRED
         for path in self.authorities:
@@ -157,7 +157,7 @@ class Identity:
         return context
 
     def renewed_expiry(self) -> datetime:
-        """Return when the certificate expires that is in the file now.
+        """Return when the certificate that the file has now expires.
 
         Raises UsageError or NotAuthorized if it cannot be used.
         """
@@ -190,7 +190,7 @@ def ends_soon(expires: datetime) -> bool:
 
 
 def load_operator(folder: Path) -> Identity:
-    """Return the identity of the mightiest operator that a folder has a certificate of.
+    """Return the identity of the most powerful operator that a folder has a certificate of.
 
     Raises the errors of :func:`load`.
     """

@@ -35,9 +35,9 @@ def check_token(token: str, digest: bytes, job: str) -> None:
     if not token:
         raise NotAuthorized(
             f"a worker of the job {job!r} needs its token: set INNET_TOKEN to what "
-            "`innet job create` said"
+            "`innet job create` printed"
         )
     if not hmac.compare_digest(token_digest(token), digest):
         raise NotAuthorized(
-            f"the token is not the job {job!r}'s: set INNET_TOKEN to what `innet job create` said"
+            f"the token is not the job {job!r}'s: set INNET_TOKEN to what `innet job create` printed"
         )

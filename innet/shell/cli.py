@@ -34,7 +34,7 @@ def _options(switch: pb.Switch, tls_folder: Path | None) -> list[str]:
     """Return the shell's options for a switch."""
     host = switch.grpc_address.removeprefix(tls.INSECURE)
     options = ["--grpc-addr", host, "--device-id", str(switch.device_id)]
-    # Lower than the controller's id, which is a time. Every client needs another one.
+    # Lower than the controller's id, which is a time. Every client needs an id of its own.
     options += ["--election-id", f"0,{os.getpid()}"]
     if tls_folder and host == switch.grpc_address:
         authority, *_ = tls.authorities(tls_folder, tls.ADMIN)

@@ -47,7 +47,7 @@ def test_nobody_hears_a_switch_that_is_down():
     it = Situation.well()
     it.switch.reachable = False
     it.job.path = pb.PATH_NONE
-    assert "not missing its answers" not in all_text(found_by(it)["switch_down", "job train"])
+    assert "the switch does answer" not in all_text(found_by(it)["switch_down", "job train"])
 
 
 def test_a_killed_leaf_is_named_and_no_worker_is_blamed_for_it():

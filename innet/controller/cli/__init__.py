@@ -1,1 +1,1 @@
-"""The commands of the controller: itself, its switches, its jobs, and a deployment without it."""
+"""The commands about the controller, switches, jobs and quotas, and deployment without a controller."""

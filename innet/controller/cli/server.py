@@ -117,7 +117,7 @@ def controller(
         served = served_address(address, server.port)
         serve_page = page and (page.taken_over if standby else page.served)
         url = serve_page and stack.enter_context(serve_page(local_address(served), feed))
-        stop = stop or StopRequest()  # before the line below: a signal counts from there on
+        stop = stop or StopRequest()  # before the line below, after which others may send signals
         say(f"controller {served}")
         if metrics:
             say(f"Metrics {metrics}")

@@ -124,7 +124,7 @@ def show(
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Show a switch, its ports that are down, and the packets that it refused, by ingress port."""
+    """Show a switch, its ports that are down, and the packets that it dropped, by ingress port."""
     with connected(address, tls_folder) as stub, translated("show the switch"):
         switch = stub.GetSwitch(pb.GetSwitchRequest(name=name))
     if as_json:
@@ -244,6 +244,7 @@ def _uplink_problems(switch: pb.Switch) -> str:
     if not wrong:
         return ""
     remedy = (
-        "the switch was added; move the cables, or remove the switch and add it with other ports"
+        "the switch was added or changed all the same; move the cables, or remove the switch and add it "
+        "with other ports"
     )
     return f"{'; '.join(wrong)}: {remedy}"

@@ -1,4 +1,4 @@
-"""Links that damage packets, in the log. The switch counts what comes in damaged, and so do workers."""
+"""Links that damage packets, in the log. Switches and workers count the packets that come in damaged."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _log = structlog.get_logger("innet.controller")
 
 @dataclass
 class _Link:
-    """A direction of a link: the damaged packets that were logged, of all so far, and when."""
+    """A direction of a link: the count of damaged packets when it was last logged, and the time."""
 
     logged: int
     at: float = float("-inf")
@@ -34,7 +34,7 @@ class DamageLog:
     def at_switch(self, switch: str, counts: Mapping[int, int]) -> None:
         """Take in how many damaged packets have come in at each port of a switch so far.
 
-        The first counts may be those of earlier days.
+        The first counts may be of packets from before the controller started, and are not logged.
         """
         for port, count in counts.items():
             link = self._links.setdefault((_TO_SWITCH, switch, port), _Link(count))

@@ -20,8 +20,8 @@ _log = structlog.get_logger("innet.controller")
 class Hellos:
     """The hellos that wait, by nonce, and the thread that calls `take` with each of them.
 
-    A hello that is repeated while it waits counts once, with the latest attachment. Those that have come
-    meanwhile are taken in one block of `together`.
+    A hello that is repeated while it waits counts once, with the latest attachment. The thread takes
+    several waiting hellos at a time, in one block of `together`.
     """
 
     def __init__(

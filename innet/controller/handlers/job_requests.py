@@ -44,7 +44,7 @@ class JobRequests:
         self._registry, self._last_id, self._last_number = registry, last_id, last_number
 
     def create(self, request: pb.CreateJobRequest, owner: str = "") -> pb.CreateJobResponse:
-        """Reserve slots for a job that will be `owner`'s, or a position in the queue for slots."""
+        """Create a job of `owner`. Reserve slots for it, or a position in the queue for slots."""
         validation.check_job(request)
         registry = self._registry
         with registry.lock:
@@ -67,7 +67,7 @@ class JobRequests:
             self._check_most_jobs()
             kept = request.min_slots or slots
             holding, place = registry.held(owner), Holding(0, kept, request.workers)
-            # A job beyond the whole quota would wait for ever, and one that waits is a job, too.
+            # A job larger than the whole quota would wait for ever. A job that waits is a job, too.
             registry.check_quota(owner, Holding(holding.jobs), replace(place, jobs=1))
             slot_range = self._allocate(
                 request, fabric, kept, lambda: registry.check_quota(owner, holding, place)
@@ -207,7 +207,7 @@ class JobRequests:
     def _start(self, spec: JobSpec, fabric: Fabric, slot_range: SlotRange | None) -> Job:
         """Return the job, stored and known to its switches. Raises ControllerError if that fails."""
         registry = self._registry
-        # Random, so that packets from before a lost state do not fit.
+        # Random: if a state was lost, packets of its jobs should not fit the terms of new jobs.
         term = 1 + secrets.randbelow(LAST_TERM)
         invitation = registry.invitation(spec.switch)
         job = Job(spec, term, invitation, fabric, slot_range, registry.clock())

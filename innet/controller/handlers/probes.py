@@ -43,7 +43,7 @@ class Probes:
         return probe is not None
 
     def _replace(self, switch: str, link: Uplink) -> int:
-        """Return the nonce of a new probe. The last one of this uplink was lost."""
+        """Return the nonce of a new probe, and forget the last one of this uplink, which was lost."""
         probes = self._registry.probes
         for nonce in [nonce for nonce, each in probes.items() if each == (switch, link)]:
             del probes[nonce]

@@ -17,9 +17,9 @@ class QuotaRequests:
         self._registry = registry
 
     def set(self, request: pb.SetQuotaRequest) -> pb.Quota:
-        """Give an owner a quota in place of its last one, or all that have none of their own.
+        """Set the quota of an owner, or the quota of all owners that have none of their own.
 
-        Running jobs go on, also beyond it.
+        Running jobs go on, even if they exceed it.
         """
         validation.check_quota(request)
         owner, registry = request.name, self._registry

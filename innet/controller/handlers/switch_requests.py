@@ -167,7 +167,7 @@ class SwitchRequests:
         """
         links = {**uplinks(self._registry.switches), record.name: record.uplinks}
         before = self._registry.switches[record.name].record.uplinks
-        changed = {*before} ^ {*record.uplinks} or {*before}  # else their order
+        changed = {*before} ^ {*record.uplinks} or {*before}  # or only their order
         parents = {link.parent for link in changed}
         found = {}
         for job in self._registry.jobs_on(record.name):

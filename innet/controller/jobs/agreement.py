@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from innet.errors import ControllerError
 
 _FIRST_DETOUR, _LONGEST_DETOUR, _CALM = 1.0, 60.0, 60.0
-"""Seconds for which a job avoids a switch that failed it. They double unless there was calm in
-between.
+"""Seconds of a first detour, of the longest detour, and of a calm time. A detour takes twice as long as
+the one before, unless there was a calm time in between.
 """
 
 

@@ -57,7 +57,7 @@ def changes(
 
 
 def _terms(before: JobRecord, after: JobRecord, terms: Terms) -> Iterator[JobEvent]:
-    """Yield the end and the beginning of a term. A term without workers does not end, but is over.
+    """Yield the end and the beginning of a term. If no workers are left, the end is no event.
 
     Terms for lent slots are left out: they come and go with every burst.
     """

@@ -75,8 +75,8 @@ class Resume:
 class SwitchBits:
     """The meaning of a switch's bitmaps in PENDING packets, in the slots from `first_slot` on.
 
-    Only this switch's packets have the bit `level_bit`; without one, it is the one whose packets have
-    none. `contributors` are the ranks behind each other bit, in order.
+    Only this switch's packets have the bit `level_bit`. If it is 0, they have no such bit.
+    `contributors` are the ranks that each of the other bits stands for, from the lowest bit on.
     """
 
     first_slot: int

@@ -39,7 +39,7 @@ class Departed:
 
 @dataclass
 class History:
-    """Terms begun, by cause, lost leases, and the last departures in their order.
+    """The terms begun, by cause, the number of lost leases, and the last departures in their order.
 
     `unrecorded` are the departures that are not in the log and in the store yet.
     """

@@ -62,7 +62,7 @@ class Job:
         job.roster.departed = dict(record.departed)
         job.roster.restore(record.workers, now)
         left_tree = record.departed and record.spec.others and not job.roster.ending
-        if record.agreement and not left_tree:  # it does not tell where in a tree they were
+        if record.agreement and not left_tree:  # the record does not tell where in a tree they were
             job.terms.agreement = record.agreement
         elif job.roster.workers:  # their answers to the earlier controller are lost
             job.terms.next(Cause.CONTROLLER_RESTARTED, now)
@@ -105,7 +105,7 @@ class Job:
 
     @property
     def communicates(self) -> bool:
-        """Return whether all workers of a job that lends slots would use some of a switch now."""
+        """Return whether all workers of a job that lends slots communicate, and a switch can be used."""
         usable = self.path != Path.FALLBACK and not self.switches.problem
         return usable and self.roster.communicates
 

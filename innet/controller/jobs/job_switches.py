@@ -42,11 +42,11 @@ class JobSwitches:
         self._spec, self._roster = spec, roster
         self._problems: dict[str, str | None] = dict.fromkeys(fabric.uplinks, _UNKNOWN)
         self._detours = {each: Detour() for each in fabric.uplinks}  # around a switch that was lost
-        self._used_since: dict[str, float] = {}  # the switches that were lost before
+        self._used_since: dict[str, float] = {}  # when lost switches came back
         self._clear: set[str] = set()  # the switches that have cleared their cells
         self._held: dict[str, frozenset[int]] = {}  # the ranks that each switch admits
-        self._absent: dict[int, Attachment] = {}  # of those who have left a tree in this term
-        # The last plan, trees and assignments, with what they are for.
+        self._absent: dict[int, Attachment] = {}  # of workers that have left a tree in this term
+        # The last plan, trees and assignments, each with the inputs that it was made from.
         self._planned: tuple[object, Plan] = (None, {})
         self._grown: tuple[object, list[Tree]] = (None, [])
         self._assigned: tuple[object, Mapping[str, Assignment]] = (None, {})
@@ -60,10 +60,10 @@ class JobSwitches:
 
     @property
     def pending(self) -> int:
-        """Return how many workers are missing before it is known which switches sum.
+        """Return how many workers are still to come before it is known which switches sum.
 
         Where there is one switch, it is known from the beginning. Workers that have left count only if
-        too few are left without them.
+        too few are left to go on.
         """
         if len(self.fabric.uplinks) == 1:
             return 0
@@ -79,7 +79,7 @@ class JobSwitches:
         if not self.slot_range or self.pending:
             return {}
         at, quorum = self._roster.attachments, self._roster.quorum
-        at = {**at, **self._absent} if self._absent else at  # a copy would not be the same
+        at = {**at, **self._absent} if self._absent else at  # comparing a copy takes longer
         needs = (fabric, self.slot_range, at, quorum)
         if self._planned[0] != needs:
             plan = shares(
@@ -101,7 +101,7 @@ class JobSwitches:
         return self._grown[1]
 
     def bitmaps(self, rank: int) -> Bitmaps | None:
-        """Return what the bitmaps mean that a worker gets, or None in a job with one switch."""
+        """Return the meaning of the bitmaps that a worker gets, or None in a job with one switch."""
         where = self._roster.attachments[rank].switch
         found: list[SwitchBits] = []
         for share in self.plan.get(where, ()) if self._spec.others else ():
@@ -141,7 +141,7 @@ class JobSwitches:
     def admit_all(self) -> bool:
         """Return whether the switches that sum admit all workers.
 
-        A sum that goes up too early would come again only later.
+        A sum that goes up before its parent admits it is dropped, and is repeated only later.
         """
         return all(
             self._held.get(switch, frozenset()) >= share.ranks
@@ -150,7 +150,7 @@ class JobSwitches:
         )
 
     def regained(self, now: float) -> list[str]:
-        """Return the lost switches that can be used again, if the trees would be others with them."""
+        """Return the lost switches that can be used again, if the plan would change with them."""
         lost, why = self.fabric.lost, self._problems
         on_detour = {each for each in lost if self._detours[each].reason(now, can_fall_back=False)}
         back = {each for each in lost - on_detour if not why[each]}
@@ -159,7 +159,7 @@ class JobSwitches:
 
     @property
     def stalled(self) -> bool:
-        """Return whether results lack too many of a tree's workers because these have left."""
+        """Return whether too many workers have left a tree for it to make results."""
         absent = self._absent.keys()
         return any(
             sum(absent.isdisjoint(each.ranks) for each in share.contributors) < share.awaited
@@ -175,7 +175,7 @@ class JobSwitches:
     def objection(self, worker: Worker, where: Attachment) -> UsageError | None:
         """Return an error if the switches cannot sum this worker's contributions with the others'.
 
-        No switch may be above them all, or a switch may have too many contributors.
+        Either no switch is above them all, or a switch would have too many contributors.
         """
         at = {**self._roster.attachments, worker.rank: where}
         trees = self._trees(self.fabric, at)
@@ -204,8 +204,8 @@ class JobSwitches:
     def assignments(self, term: int, *, running: bool, clear: bool) -> Mapping[str, Assignment]:
         """Return the entries that each switch should hold, or none while the job has no slots.
 
-        They are those for a term that is `running` on the switches. With `clear`, the cells can be
-        cleared for the next one.
+        If a term is `running` on the switches, they are the entries for that term. With `clear`, the
+        switches may clear the cells for the next term.
         """
         if not self.slot_range:
             return {}
@@ -251,8 +251,8 @@ class JobSwitches:
     def forget_worker(self, rank: int, where: Attachment | None = None) -> None:
         """Note that a worker has left.
 
-        If it was part of a tree that sums, the tree stays as it is until the next term: in a term, no
-        bit may stand for another contributor. Then `where` is the worker's attachment.
+        If it was part of a tree that sums, the tree stays as it is until the next term, so that no bit
+        changes its meaning within a term. In this case, `where` is the worker's attachment.
         """
         if where and self._spec.others and not self._roster.ending:
             self._absent[rank] = where

@@ -5,16 +5,16 @@ communicate, it may borrow a larger range, up to the slots that it has asked for
 instead. It keeps the loan until another job needs the slots:
 
 * A job that does not communicate gives its loan up at once.
-* A job that communicates keeps it for a lease, `LEASE_S`. Then it gives it up to a job that waits,
-  unless that one has a lower priority.
-* A job whose priority is higher by one or more takes it at once.
+* A job that communicates keeps its loan for a lease, `LEASE_S`. After that, it gives the loan up to a
+  job that waits, unless that job has a lower priority.
+* A job that waits takes the loan at once if its priority is higher by one or more.
 
 The priority of a job that waits rises by one every `AGEING_S`. It keeps its raised priority for a
 lease. So every job that waits gets slots, whatever the priorities are.
 
 Each move begins a term (docs/recovery.md), and breaks off the exchange under way. If a job loses its
-loan before it has finished an exchange, its next lease is twice as long, and only a priority that is
-higher by two takes the loan before. So no exchange is broken off for ever.
+loan before it has finished an exchange, its next lease is twice as long. Before this lease is over, only
+a job whose priority is higher by two takes the loan. So no exchange is broken off for ever.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -62,7 +62,7 @@ class Lending:
         self._standings.pop(job, None)
 
     def changes(self, jobs: Iterable[Job], allocators: Allocators, now: float) -> Iterator[Change]:
-        """Yield what is to be lent, and what is to be given up before. Carry out each before the next."""
+        """Yield the loans that begin and those that end before. Carry out each change before the next."""
         lenders = [job for job in jobs if job.spec.lends and job.switches.own_range]
         for job in lenders:
             self._note(job, now)
@@ -97,7 +97,7 @@ class Lending:
         standing = self._of(job)
         if job.switches.loan:
             return now >= standing.lent_until and _progresses(job)
-        # A worker that was stopped in an exchange does not answer. Its job cannot use slots.
+        # After a loss, workers that were stopped in an exchange have to agree before slots are of use.
         return not standing.losses or job.agreement is not None
 
     def _order(self, job: Job, now: float) -> tuple[float, int]:
@@ -111,10 +111,11 @@ class Lending:
     def _offer(
         self, job: Job, lenders: Iterable[Job], allocators: Sequence[SlotAllocator], now: float
     ) -> Offer | None:
-        """Return slots that a job can borrow, and those that give them up; None if there are none.
+        """Return slots that a job can borrow, and the jobs that have to give them up, or None.
 
-        The largest range comes first, and then the one that costs others least. Only a job that borrows
-        nothing ends a lease that has run out: a small range is better than that.
+        The largest range is the best one. Among ranges of one size, the best is the one that costs others
+        least. A loan whose lease has run out ends only for a job that borrows nothing, and only if there
+        is no range, however small, without it.
         """
         holders = [each for each in lenders if each is not job and _share_a_switch(each, job)]
         weak = [each for each in holders if self._makes_way(each, job, now)]
@@ -128,7 +129,7 @@ class Lending:
         return None
 
     def _makes_way(self, holder: Job, job: Job, now: float) -> bool:
-        """Return whether a job gives up its loan to another one at any time."""
+        """Return whether a job gives up its loan to another job at once."""
         higher = self._priority(job, now) >= self._of(holder).priority + 1
         return higher or not holder.communicates
 
@@ -172,7 +173,7 @@ def _ranges(
 
 
 def _cheapest(offers: Iterable[Offer], allowed: Collection[Job]) -> Offer | None:
-    """Return the offer that costs others least, of those that need no other jobs than are allowed."""
+    """Return the offer that costs others least, among those that take loans only from `allowed` jobs."""
     best: Offer | None = None
     for offer in offers:
         if not all(each in allowed for each in offer[1]):
@@ -185,7 +186,7 @@ def _cheapest(offers: Iterable[Offer], allowed: Collection[Job]) -> Offer | None
 
 
 def _cost(offer: Offer) -> tuple[int, int, int]:
-    """Return how much an offer costs the jobs that give it up; those that communicate count first."""
+    """Return the cost of an offer to the jobs that give up loans. Those that communicate count first."""
     slot_range, holders = offer
     return sum(each.communicates for each in holders), len(holders), slot_range.first_slot
 

@@ -55,8 +55,8 @@ class SlotRange:
 class Contributor:
     """A worker that contributes to a job at a switch, or a child switch that stands for several.
 
-    `bits` are set in the switch's bitmaps if it has contributed, most often one. `ranks` are those
-    of the workers it stands for. `instance` tells its copies of results from others'.
+    `bits`, usually a single bit, are set in the switch's bitmaps if it has contributed. `ranks` are those
+    of the workers it stands for. `instance` is the number of its copy of a multicast result.
     """
 
     bits: int
@@ -66,7 +66,7 @@ class Contributor:
 
     @property
     def is_switch(self) -> bool:
-        """Return whether it is a switch. The instances of workers are those of the bits."""
+        """Return whether it is a switch. Workers have lower instances, which follow from their bits."""
         return self.instance > MOST_CONTRIBUTORS
 
 
@@ -132,8 +132,8 @@ class JobSpec:
     `switch` on which the job has slots. `owner` is the name in the certificate of the client that
     created the job, empty without TLS.
 
-    The job never lends `min_slots` of its `slots`, or none of them if it is 0. Where several jobs want
-    to borrow the same slots, `priority` decides.
+    The job always keeps `min_slots` of its `slots`, and lends the others. If `min_slots` is 0, it lends
+    none. Where several jobs want to borrow the same slots, `priority` decides.
     """
 
     name: str
@@ -201,7 +201,7 @@ class JobRecord:
     ) -> tuple[list[tuple[WorkerRecord | None, WorkerRecord]], list[int]]:
         """Return the workers that have changed since `before`, and the ranks that are gone.
 
-        Of each worker, there is what it was, or None, and what it is.
+        Each worker that has changed comes with its earlier record, or None, and its present one.
         """
         were = {each.rank: each for each in before.workers} if before else {}
         changed = []

@@ -19,7 +19,7 @@ from innet.errors import AlreadyExists, NotFound, UsageError
 
 @dataclass(eq=False)
 class Worker:
-    """A worker of a job. `where` is known once its hello packet is in; then it is admitted.
+    """A worker of a job. It is admitted once its hello packet has told `where` it is attached.
 
     `ready` is the exchange that the worker will begin with. It is None while the worker is at work,
     or when that exchange is unknown. `notified` is set once the worker has been sent the agreement
@@ -41,7 +41,7 @@ class Worker:
     def record(self) -> WorkerRecord:
         """Return the part of the state that has to outlive the controller.
 
-        It is the same object as before while it is the same, so that comparing it takes no time.
+        While nothing has changed, this is the same object as before, so that comparing it takes no time.
         """
         known = self._record
         if not known or known.where is not self.where or known.fallback != self.fallback:
@@ -64,7 +64,7 @@ class Roster:
         self.attachments: Mapping[int, Attachment] = {}
         self._by_nonce: dict[int, Worker] = {}
         self._places: dict[Attachment, int] = {}  # the ranks of the admitted workers
-        self._records: tuple[WorkerRecord, ...] | None = ()  # None: not as the workers are
+        self._records: tuple[WorkerRecord, ...] | None = ()  # None: to be made again
         self._admitted: list[Worker] | None = []  # likewise
         self.waiting: list[Worker] = []
         self.departed: dict[int, str] = {}
@@ -250,7 +250,7 @@ class Roster:
         return actions
 
     def _refresh(self) -> None:
-        """Work out anew what follows from the workers."""
+        """Compute again all that follows from the workers."""
         self._by_nonce = {each.nonce: each for each in self.workers.values()}
         self.attachments = {
             rank: each.where for rank, each in sorted(self.workers.items()) if each.where

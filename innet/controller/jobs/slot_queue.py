@@ -27,8 +27,8 @@ def grants(
 ) -> Iterator[tuple[Job, SlotRange]]:
     """Allocate slots to the waiting jobs that are next, in the order of their creation.
 
-    `allocate` raises NoCapacity if there is no room. A job that only waits because of its owner's
-    quota holds back nobody: then it raises QuotaExceeded.
+    `allocate` raises NoCapacity if there is no room. It raises QuotaExceeded for a job that only waits
+    because of its owner's quota. Such a job holds back nobody.
     """
     spoken_for: set[str] = set()
     for job in jobs:

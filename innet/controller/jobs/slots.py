@@ -22,7 +22,7 @@ class SlotAllocator:
         return self.slots - sum(self._taken.values())
 
     def check(self, size: int) -> None:
-        """Raise UsageError if there could never be so many."""
+        """Raise UsageError unless `size` is a power of two, and no more than all slots."""
         if size < 1 or size & (size - 1):
             raise UsageError(f"{size} slots: give a power of two")
         if size > self.slots:

@@ -28,7 +28,7 @@ class SwitchReports:
         return self._terms.look(now)
 
     def drain(self, drained: Collection[str], now: float) -> Actions:
-        """Leave out these switches, of all that the controller has, if possible. Use all others."""
+        """Leave out the controller's drained switches if possible, and use all others."""
         before, plan = self._switches.fabric.drained, self._switches.plan
         self._switches.fabric = self._switches.fabric.with_drained(drained)
         after = self._switches.fabric.drained

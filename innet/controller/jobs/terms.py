@@ -97,7 +97,7 @@ class Terms:
     def look(self, now: float) -> Actions:
         """Go back to a switch once it can be used again.
 
-        A job that sums nowhere else does so when the switch has cleared its cells.
+        A job on its fallback, or without a path, goes back when the switch has cleared its cells.
         """
         if self.path == Path.SWITCH and (back := self._switches.regained(now)):
             why = f"{', '.join(back)} can be used again"

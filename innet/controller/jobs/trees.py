@@ -33,7 +33,7 @@ class Tree:
 class Fabric:
     """The switches that a job may use, `top` first, and their uplinks among each other.
 
-    Trees leave out the `drained` switches and the `lost` ones, which cannot be used, if they can.
+    If possible, trees leave out the `drained` switches, and the `lost` ones, which cannot be used.
     `contributors` is the number of bits in the bitmaps of each switch.
     """
 
@@ -211,10 +211,10 @@ def shares(
 
     The slots are cut into aligned ranges, which are dealt to the trees in turn. A result takes the
     contributions of `quorum` workers at least. Only the top of a tree can do without some of its
-    contributors, and it does without any of them as long as the others stand for enough workers. If the
-    bits at the tops do not stand for the same workers, a result takes all contributions. With
-    `by_rank`, the bit of a worker is its rank, so that it does not depend on who else is there.
-    The switches have bitmaps of `most` bits.
+    contributors. Any of them may be missing, as long as the others stand for enough workers. If the bits
+    at the tops do not stand for the same workers, a result takes all contributions. With `by_rank`, the
+    bit of a worker is its rank, so that it does not depend on who else is there. The switches have
+    bitmaps of `most` bits.
     """
     levels = _levels(trees)
     bits = _ranks(workers) if by_rank else _bits(trees, workers)
@@ -248,7 +248,7 @@ def _dealt(slot_range: SlotRange, trees: list[Tree]) -> Iterator[tuple[int, int,
 
 
 def _awaited(contributors: Iterable[Contributor], quorum: int) -> int:
-    """Return how many contributors stand for `quorum` workers, whichever of them they are."""
+    """Return the smallest number of contributors that is certain to stand for `quorum` workers."""
     held, sizes = 0, sorted(len(each.ranks) for each in contributors)
     for count, size in enumerate(sizes, 1):
         held += size

@@ -13,7 +13,7 @@ WORKERS_SINCE = 12
 """The first version of the file in which each worker has a digest of its own."""
 
 Item = tuple[str, *tuple[str | int, ...]]
-"""An item with a digest: a kind and a key. The key of kinds with one item is an empty name."""
+"""An item with a digest: a kind and a key. The key of a kind that has only one item is an empty name."""
 
 LAST_JOB: Item = ("last_job", "")
 _SCHEMA: Item = ("schema", "")
@@ -59,7 +59,7 @@ def quota_item(owner: str) -> Item:
 
 
 class Checksum:
-    """The checksum of an open database of a version. Methods raise sqlite3.Error."""
+    """The checksum of an open database with the schema of a `version`. Methods raise sqlite3.Error."""
 
     def __init__(self, database: sqlite3.Connection, version: int) -> None:
         self._database, self._names = database, {**_NAMES}
@@ -76,7 +76,7 @@ class Checksum:
         items: list[Item] = [LAST_JOB, _SCHEMA]
         tables = {name for [name] in self._database.execute(_TABLES)}
         for kind, query in self._names.items():
-            if _TABLE_OF[kind] not in tables:  # the file is of a version before it
+            if _TABLE_OF[kind] not in tables:  # this version of the file has no such table
                 continue
             items += [(kind, *key) for key in self._database.execute(query)]
         self._digests, self._total = {}, 0

@@ -77,7 +77,7 @@ def contributors(switches: Switches) -> dict[str, int]:
 def without_middle_quorums(
     switches: Switches, uplinks: Mapping[str, tuple[Uplink, ...]]
 ) -> list[str]:
-    """Return the switches between others of a fabric that keep it from summing a quorum."""
+    """Return the switches in the middle of a fabric whose kind does not allow sums of a quorum."""
     parents = {link.parent for links in uplinks.values() for link in links}
     return [
         name
@@ -123,7 +123,7 @@ def own_addresses(names: Iterable[str], switches: Switches) -> list[Address]:
 def silent_ports(record: SwitchRecord, switches: Switches) -> frozenset[int]:
     """Return the ports of a switch that must not be flooded.
 
-    Only first uplinks are part of the bridge. Over more of them, floods would go round in circles.
+    Only first uplinks are part of the bridge. Over further uplinks, floods would go round in circles.
     """
     mine = {link.port for link in record.uplinks[1:]}
     below = {
@@ -136,7 +136,7 @@ def silent_ports(record: SwitchRecord, switches: Switches) -> frozenset[int]:
 
 
 def check_links(record: SwitchRecord, switches: Switches) -> None:
-    """Raise InnetError unless a switch can be attached as its record tells, to others than itself.
+    """Raise InnetError unless a switch can have the uplinks of its record. `switches` are all others.
 
     Its parents must have been added before.
     """

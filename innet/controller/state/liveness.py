@@ -50,7 +50,7 @@ class Liveness:
         self.outage = False
 
     def look(self, now: float, signs: Mapping[int, Sign]) -> list[int]:
-        """Take in the signs of all workers. Return those to be given up."""
+        """Take in the signs of all workers. Return the nonces of the workers to be given up."""
         step = min(max(0.0, now - self._looked), _LONGEST_STEP)
         self._looked = now
         self._pulses = {nonce: self._pulses.get(nonce, _Pulse()) for nonce in signs}
@@ -71,7 +71,7 @@ class Liveness:
         pulse.connected, pulse.missed = False, 0.0
 
     def excuse(self, seconds: float) -> None:
-        """Give the workers that are known now so many seconds more than their lease, once."""
+        """Extend the present lease of each worker that is known now by this many seconds."""
         for each in self._pulses.values():
             each.missed -= seconds
 

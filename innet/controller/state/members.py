@@ -103,5 +103,5 @@ class Members:
         self.presence.excuse(len(self._jobs) / _RETURNS_PER_S)
 
     def given_up(self, now: float) -> Iterable[tuple[int, str]]:
-        """Look at all workers. Return those to be given up, and why."""
+        """Look at all workers. Return the nonces of those to be given up, and why."""
         return self.presence.given_up(self._jobs, now).items()

@@ -20,7 +20,8 @@ class Pace:
     def follow(self, workers: int) -> bool:
         """Adapt to the number of workers. Return whether the pace has changed.
 
-        It quickens late, so that it does not change with every worker that comes or goes.
+        The time is halved only when there are far fewer workers. So it does not change with every worker
+        that comes or goes.
         """
         before = self.heartbeat_s
         while workers > MOST_PER_S * self.heartbeat_s:

@@ -1,4 +1,4 @@
-"""The workers' presence: it looks at their connections, and logs outages."""
+"""The presence of workers, found by looking at their connections, and the log of outages."""
 
 from collections.abc import Iterable, Mapping
 
@@ -31,7 +31,7 @@ class Presence:
         return self._liveness.outage
 
     def given_up(self, nonces: Iterable[int], now: float) -> dict[int, str]:
-        """Look at all workers. Return those to be given up, and why."""
+        """Look at all workers. Return the nonces of those to be given up, and why."""
         before = self.outage
         gone = self._liveness.look(now, {nonce: self._sign(nonce) for nonce in nonces})
         if self.outage and not before:

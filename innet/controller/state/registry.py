@@ -129,7 +129,7 @@ class Registry:
         return next((self.quotas[each] for each in names if each in self.quotas), NO_QUOTA)
 
     def check_quota(self, owner: str, holding: Holding, more: Holding) -> None:
-        """Raise QuotaExceeded unless an owner that holds this may hold so much more."""
+        """Raise QuotaExceeded unless an owner that has a `holding` may hold `more` besides it."""
         check_quota(owner, self.quota(owner), holding, more)
 
     def queued(self, switches: Collection[str]) -> list[Job]:
@@ -137,7 +137,7 @@ class Registry:
         return [job for job in queued(self.jobs.values(), switches) if not self.over_quota(job)]
 
     def over_quota(self, job: Job) -> str:
-        """Return why the quota of its owner keeps a job waiting, or ""."""
+        """Return why the quota of a job's owner keeps the job waiting, or ""."""
         owner = job.spec.owner
         if job.slot_range:
             return ""
@@ -167,7 +167,7 @@ class Registry:
     # Changes.
 
     def remember(self, record: JobRecord) -> None:
-        """Note that the store has a job like this. So its history does not begin again."""
+        """Note that the store already has this record of a job, so that the job is not logged as new."""
         self._saved[record.spec.name] = record
 
     @contextlib.contextmanager

@@ -28,22 +28,22 @@ def switch_record(name: str, address: str, device: int, ports: str, *more: Any) 
 
 
 def uplinks_text(switch: SwitchRecord) -> str:
-    """Return the uplinks of a switch as a row has them."""
+    """Return a row's text for the uplinks of a switch."""
     return json.dumps([astuple(link) for link in switch.uplinks])
 
 
 def stations_text(switch: SwitchRecord) -> str:
-    """Return the stations of a switch as a row has them."""
+    """Return a row's text for the stations of a switch."""
     return json.dumps([astuple(each) for each in switch.stations])
 
 
 def agreement_text(agreement: Resume | None) -> str:
-    """Return what the workers have agreed on as a row has it."""
+    """Return a row's text for the workers' agreement, empty without one."""
     return json.dumps(astuple(agreement)) if agreement else ""
 
 
 def agreement_of(text: str) -> Resume | None:
-    """Return what the workers have agreed on, by a row's text."""
+    """Return the workers' agreement from a row's text, or None without one."""
     if not text:
         return None
     term, path, *others = json.loads(text)

@@ -12,7 +12,7 @@ from innet.model.all_reduce import SlotParameters
 from innet.model.capacity import aligned, slots_needed
 
 _ROUNDS = 10
-"""So many results in each slot, after which the shortest round trip is hardly too long by chance."""
+"""Results in each slot after which the shortest round trip is hardly too long by chance."""
 
 _log = structlog.get_logger("innet.controller")
 

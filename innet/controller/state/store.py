@@ -70,10 +70,10 @@ class StateInUse(UsageError):
 class Store:
     """The state of one controller, in a file or in memory. For one thread at a time.
 
-    Raises UsageError if the file is not a controller's, of a newer version, or damaged, and StateInUse.
-    The file is then left unchanged. A file of an older version is upgraded, and a copy of it is kept as
-    ``PATH.vN``, N being its version. Changes are on disk when a call returns. If they cannot be written,
-    the call raises ControllerError and has changed nothing.
+    Raises UsageError if the file is damaged, of a newer version, or not a controller's, and StateInUse if
+    another controller has it. Then the file is left unchanged. A file of an older version is upgraded,
+    and a copy of it is kept as ``PATH.vN``, where N is its version. Changes are on disk when a call
+    returns. If they cannot be written, the call raises ControllerError and has changed nothing.
     """
 
     def __init__(self, path: pathlib.Path | None = None) -> None:
@@ -141,7 +141,7 @@ class Store:
     ) -> None:
         """Keep a job as it is now, with its workers, and what has happened to it.
 
-        `before` is how the file has the job, None if it does not have it. Only the workers that differ
+        `before` is the record that the file has of the job, or None. Only the workers that differ
         are written, so that a join takes as long in a large job as in a small one.
         """
         spec, slot_range = job.spec, job.slot_range

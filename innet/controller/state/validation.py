@@ -1,4 +1,4 @@
-"""Checks of requests: every field is checked before anything is done. All raise UsageError."""
+"""Checks of requests: every field is checked before anything is done. Checks raise UsageError."""
 
 import math
 import re
@@ -96,7 +96,7 @@ def uplinks(links: Iterable[pb.Uplink]) -> tuple[Uplink, ...]:
 
 
 def _stations(request: pb.AddSwitchRequest) -> tuple[Station, ...]:
-    """Return the stations of a request, with their MAC addresses as frames have them."""
+    """Return the stations of a request, with their MAC addresses in lower case."""
     found: dict[str, Station] = {}
     for each in request.stations:
         shown = f"the station {each.mac[:_LONGEST_NAME]!r}"
@@ -183,7 +183,8 @@ def check_tree(
 ) -> None:
     """Check a job against the number of its switches, and the `most` contributors of each.
 
-    With any of the switches `middle` in its tree, a result takes the contributions of all workers.
+    With any of the switches `middle` in its tree, a result takes the contributions of all workers. Raises
+    NoCapacity if one switch has too few contributors, and UsageError.
     """
     if switches == 1 and request.workers > most:
         raise NoCapacity(

@@ -1,6 +1,6 @@
 """The workers that the others wait for, and since when, reported to everybody concerned.
 
-Nothing else follows from it: the user's program decides how long to wait.
+The controller does nothing else about a wait: the user's program decides how long to wait.
 """
 
 from collections.abc import Iterable
@@ -15,10 +15,10 @@ from innet.controller.state.pace import USUAL_S
 from innet.rpc.words import LONG_WAIT_S
 
 _STUCK_S = 2.0
-"""A worker that has had no result for so long is held up."""
+"""Seconds without a result after which a worker counts as held up."""
 
 _BEATING = 3.0
-"""A worker whose last heartbeat is so many times as old as usual does not run at present."""
+"""A worker whose last heartbeat is older than this number of intervals does not run at present."""
 
 _log = structlog.get_logger("innet.controller")
 
@@ -118,8 +118,8 @@ def _has_begun(worker: Worker, exchange: int) -> bool:
 def _reported_missing(stuck: Iterable[Worker]) -> frozenset[int]:
     """Return the ranks that switches have reported as missing, or none if they have reported nothing.
 
-    Who has got such an answer has contributed. In a tree, only the workers of a rack are told which of
-    them are missing. All others are told that the rack is.
+    A worker that has got such an answer has contributed. In a tree, only the workers of a rack are told
+    which of them are missing. All other workers are told that the rack is missing.
     """
     told = [each for each in stuck if each.progress.missing]
     missing = frozenset(rank for each in told for rank in each.progress.missing)

@@ -134,8 +134,8 @@ class AggregationSwitch:
     def inspect(self) -> tuple[list[str], bool]:
         """Compare the switch's entries with those that were written, and describe the differences.
 
-        Returns as well whether the controller's own entries are all gone. In that case the switch
-        has been restarted.
+        Also return whether the controller's own entries are all gone. In that case the switch has been
+        restarted.
         """
         return self._entries.drift(), not self._entries.own_held
 
@@ -173,7 +173,7 @@ class AggregationSwitch:
         return self._clearing.clear(slot_range)
 
     def probe(self, link: Uplink, nonce: int) -> None:
-        """Send a hello out of an uplink. It comes in where the link ends."""
+        """Send a hello packet out of an uplink, so that it comes in where the link ends."""
         source = uplink_address(link.parent_port)
         packet = blank(1, 0, Kind.HELLO, encapsulation(source, self.service, HEADER_BYTES))
         packet["sequence"] = nonce

@@ -24,7 +24,7 @@ Cell = tuple[int, int]
 
 
 class CellClearing:
-    """The clearing of cells of a switch with so many `slots` that serves this address.
+    """The clearing of cells of a switch with this number of `slots` and this `service` address.
 
     It clears `burst` cells at a time. `send` sends packets to the switch. `broken` returns why that is
     impossible, or None.
@@ -52,7 +52,7 @@ class CellClearing:
         self._unused[_slice(slot_range)] = False
 
     def clear(self, slot_range: SlotRange) -> Iterator[None]:
-        """Clear both copies of all slots, some in every step. Raises SwitchError.
+        """Clear both copies of all slots, some of them in each step. Raises SwitchError.
 
         Slots that no job has used since the program was loaded are clear.
         """

@@ -23,7 +23,7 @@ OUTCOMES = {
     "waiting": 1, "completed": 2, "answered": 3, "pending": 4, "stale": 5, "raised": 8, "ignored": 9,
     "asked": 10,
 }  # fmt: skip
-"""What can become of a contribution, with the program's number for it: OUTCOME_* of its outcomes.p4."""
+"""The outcomes of a contribution, with their numbers in the program: OUTCOME_* of its outcomes.p4."""
 
 
 def own_entities(
@@ -110,12 +110,12 @@ def job_counters(names: Names, index: int) -> dict[str, p4rt.Entity]:
 
 
 def is_inward(names: Names, entity: p4rt.Entity) -> bool:
-    """Return whether an entity lets a worker contribute."""
+    """Return whether an entity lets a worker contribute, or raises a job's sums."""
     return names.is_of("workers", entity) or names.is_of("trees", entity)
 
 
 def whole_inward(names: Names) -> list[p4rt.Entity]:
-    """Return the entities that read all inward entries, or [] if the program has no such table."""
+    """Return the entities that, when read, match all entries of contributors, or [] without a table."""
     return [names.whole("workers")] if names.knows("workers") else []
 
 

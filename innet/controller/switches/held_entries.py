@@ -134,7 +134,7 @@ class HeldEntries:
         held = {at: self.held[at] for at in wanted if at in self.held}
         change = difference(held, wanted)
         modified = {id(each) for each in change.modify}
-        # What was read from the switch gives way to its equals, so the next comparison is quick.
+        # Keep the wanted entities in place of equal ones that were read, so the next comparison is quick.
         self.held.update((at, wanted[at]) for at in held if id(wanted[at]) not in modified)
         return change
 

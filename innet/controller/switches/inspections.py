@@ -12,8 +12,8 @@ _SHARE = 0.05
 class Inspections:
     """The inspections of all switches of a controller. Each reads all entries of one switch.
 
-    Those of many switches follow each other, so that all of them together do not take more of the
-    processor than those of a few.
+    The inspections of many switches follow each other. So together they take no more of the processor
+    than those of a few switches.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,8 @@ class Inspections:
     def after(self, now: float, took: float = 0.0, processor: float = 0.0) -> float:
         """Return the time of a switch's next inspection.
 
-        Its last one has begun `now`. It took so many seconds, and so many of the processor.
+        The last one began at the time `now`. It `took` this number of seconds, and it used the processor
+        for `processor` seconds.
         """
         with self._lock:
             at = max(now + max(_EVERY, took / _SHARE), self._free)

@@ -26,14 +26,14 @@ _ANSWER_WITHIN, _RECONNECT_WITHIN = 5.0, 1.0
 _RUN_WITHIN = 120.0  # a switch may have to compile the program
 _UPDATES_AT_ONCE = 500
 _MOST_WAITING, _LOOK_UP_EVERY = 8192, 1.0
-# Of innet-switch; P4Runtime has no request for it.
+# Only innet-switch reports its ports: P4Runtime has no request for them.
 _PORTS_METADATA, _PORTS_DOWN_METADATA = "switch-ports", "switch-ports-down"
 _BROKEN = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
 )
-# Both the controller and `innet deploy` use this; each has its own options for TLS.
+# Both the controller and `innet deploy` give this advice, and each has its own options for TLS.
 _SWITCH_WITHOUT_TLS = (
     "start it with --grpc-server-ssl, or do without TLS: `innet switch add` with --insecure, "
     "`innet deploy` without --tls"
@@ -45,9 +45,10 @@ _CONTROLLER_WITHOUT_TLS = (
 
 
 class SwitchConnection:
-    """A primary controller's connection to one switch, with TLS as `identity` and `address` say.
+    """A primary controller's connection to one switch.
 
-    `packet_in` is called with metadata by name and the frame, in a thread of the connection.
+    It uses TLS with an `identity`, unless the `address` begins with ``insecure:``. `packet_in` is called
+    with metadata by name and the frame, in a thread of the connection.
     `ended` is called once from some thread when the connection ends, except by :meth:`close`.
     `election` is the election id, higher for every new connection of a controller; by default it is
     the time. A `patient` connection waits for a switch that does not listen yet. `on_request` is called
@@ -118,7 +119,7 @@ class SwitchConnection:
         return frozenset(int(each) for each in said.split(",") if each.isdecimal())
 
     def cookie(self) -> int | None:
-        """Return the cookie that :meth:`run` got with the switch's program, or None without one."""
+        """Return the cookie that :meth:`run` was given with the switch's program, or None without one."""
         request = p4rt.GetForwardingPipelineConfigRequest(device_id=self._client.device_id)
         request.response_type = p4rt.GetForwardingPipelineConfigRequest.COOKIE_ONLY
         try:
@@ -282,7 +283,7 @@ def _in_charge(message: p4rt.StreamMessageResponse) -> bool:
 
 
 def _taken(message: p4rt.StreamMessageResponse) -> SwitchTaken:
-    """Return the error that an arbitration update means to a client that is not primary."""
+    """Return the error for a client that, by an arbitration update, is not primary."""
     update = message.arbitration
     highest = update.election_id.high, update.election_id.low
     if update.status.code == code_pb2.NOT_FOUND:

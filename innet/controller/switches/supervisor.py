@@ -74,7 +74,7 @@ class Supervisor:
         self._name, self._connect, self._listener = name, connect, listener
         self._inspections = inspections
         self._switch: AggregationSwitch | None = None
-        self._before: Held = {}  # as far as the last connection knew
+        self._before: Held = {}  # by what the last connection knew
         self._problem: str | None = f"the controller has not reached the switch {name!r} yet"
         self._waker = threading.Event()
         self._closed = self._finishing = False

@@ -38,7 +38,7 @@ _log = structlog.get_logger("innet.web")
 
 
 class CertificateProtocol(H11Protocol):
-    """The protocol of a connection over mutual TLS. The application learns what the client has shown."""
+    """The protocol of a connection over mutual TLS. The application learns the client's certificate."""
 
     def connection_made(self, transport: Any) -> None:
         """Put the client's certificate, which OpenSSL has verified, into the state of every request."""
@@ -57,7 +57,7 @@ def jobs_of(state: Mapping[str, Any]) -> str | None:
 
 
 class CertificateRequired:
-    """The check of a certificate in front of an application: of its role, and that it is not revoked.
+    """A wrapper of an application that checks the role of a certificate, and that it is not revoked.
 
     A request is checked when it comes, and an open websocket once a second.
     """
@@ -133,7 +133,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, why: str) -> None:
 
 
 class TokenRequired:
-    """The check of a token in front of an application. A form asks for it, and a cookie keeps it."""
+    """A wrapper of an application that checks a token. A form asks for it, and a cookie keeps it."""
 
     def __init__(self, app: ASGIApp, token: str, *, secure: bool) -> None:
         self._app, self._token, self._secure = app, token, secure

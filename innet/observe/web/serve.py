@@ -1,4 +1,4 @@
-"""The process of the page. The controller's log comes by standard input, with which the page ends."""
+"""The process of the page. Its standard input is the controller's log, and it ends with this input."""
 
 import asyncio
 import os
@@ -95,17 +95,17 @@ def _page_app(controller: str, tls_folder: Path | None) -> FastAPI:
 
 
 def _read_log(source: Source, loop: asyncio.AbstractEventLoop) -> None:
-    """Give the controller's log to the source. At its end the controller has ended."""
+    """Give the controller's log to the source. The log ends when the controller has ended."""
     for entry in entries(sys.stdin):
         loop.call_soon_threadsafe(source.take, entry)
-    os._exit(0)  # nothing has to be kept
+    os._exit(0)  # there is nothing to clean up or to save
 
 
 def _guarded(app: ASGIApp, address: str, token: str, tls_folder: Path | None) -> ASGIApp:
     """Return the application behind the check of a token or of certificates.
 
-    A page that asks for nothing answers only to names of this machine. Otherwise a foreign page could
-    read it under a name of its own that leads here.
+    A page that asks for nothing answers only to names of this machine. This prevents DNS rebinding, in
+    which a foreign page reads this one through a name of its own that resolves to this machine.
     """
     if token:
         return TokenRequired(app, token, secure=bool(tls_folder))

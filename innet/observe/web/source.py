@@ -22,8 +22,7 @@ _KEPT = 300
 class Source:
     """The last view, the problem that prevents a newer one, and the last entries of the log.
 
-    All of it belongs to the thread of one event loop. `changed` is called after each reading. The
-    controller is read only while somebody `watches`.
+    All of it belongs to the thread of one event loop, which executes :meth:`run`.
     """
 
     def __init__(self, controller: str, tls_folder: Path | None) -> None:
@@ -43,7 +42,7 @@ class Source:
         self._news.set()
 
     def take(self, entry: LogEntry) -> None:
-        """Take an entry of the log. It may tell of something that a new reading shows."""
+        """Take an entry of the log, and read soon: the entry may report a change that a reading shows."""
         self.entries.append(entry)
         self.taken += 1
         if entry.level != "debug":
@@ -55,7 +54,10 @@ class Source:
         return list(self.entries)[len(self.entries) - missed :]
 
     async def run(self, watched: Callable[[], bool], changed: Callable[[], None]) -> None:
-        """Read every two seconds, and soon after an entry of the log, for ever."""
+        """Read every two seconds, and soon after an entry of the log. Call `changed` after each reading.
+
+        Never return. Read the controller only while `watched` returns True.
+        """
         while True:
             self._news.clear()
             if watched():

@@ -73,7 +73,7 @@ class Target(Protocol):
     def program(self, lanes: int, artifact: str) -> Program:
         """Return its program.
 
-        Raises UsageError if there is none with so many lanes, or if parts of it are missing.
+        Raises UsageError if there is none with this number of lanes, or if parts of it are missing.
         """
 
     def objection(self, job: Assignment) -> str | None:

@@ -18,7 +18,7 @@ _LAST_PORT = (1 << _PIPE_BITS + _PORT_BITS) - 1
 
 
 class Ports(NamedTuple):
-    """Port numbers of a chip without cables: CPU_PORT and RECIRCULATION_PORT of target.p4."""
+    """Ports of a chip that cannot have cables: CPU_PORT and RECIRCULATION_PORT of target.p4."""
 
     cpu: int
     recirculation: tuple[int, ...]
