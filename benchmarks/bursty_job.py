@@ -21,7 +21,10 @@ WORKERS, JITTER = 2, 0.2
 
 @dataclass(frozen=True)
 class Steps:
-    """The work of a job: buckets of so many int32 in each step, after computing for about so long."""
+    """The work of a job. Each step computes for about `compute_s` seconds, and then sums its buckets.
+
+    There are `buckets` of them, each of `elements` int32.
+    """
 
     controller: str
     job: str
@@ -65,7 +68,7 @@ def main(work: Steps) -> None:
         step(agents, vectors, work.buckets)
         taken.append(time.perf_counter() - began)
     _say(json.dumps(taken))
-    sys.stdin.readline()  # the others are not disturbed by an end
+    sys.stdin.readline()  # waits, so that this end does not disturb the other jobs
     for agent in agents:
         agent.close()
 

@@ -4,12 +4,12 @@ Run as root::
 
     python -m benchmarks.coexistence
 
-Two workers sum over innet-switch. The link of the first has a bounded rate in both directions, with a
-queue at either end that drops what finds no room. Two TCP flows share this link with the all-reduce,
-up from the worker or down to it. Shares are the bytes of useful frames over those that the link could
-carry: of contributions with a result, and of TCP's data with its headers. Every sum is checked. The table
-has medians of several rounds. The first half of a round is not counted, because TCP and the agent
-then look for their shares.
+Two workers sum over innet-switch. The link of the first has a bounded rate in both directions. The
+queue at either end drops packets that find no room. Two TCP flows share this link with the
+all-reduce, up from the worker or down to it. A share is the bytes of useful frames, divided by the
+bytes that the link could carry. Useful are the frames of contributions with a result, and those of
+TCP's data, with all headers. Every sum is checked. The table has medians of several rounds. The
+first half of a round is not counted, because TCP and the agent then look for their shares.
 """
 
 import contextlib
@@ -150,14 +150,20 @@ def _program(
 
 
 def main(
-    mbits: Annotated[float, typer.Option(help="What the link carries each way, Mbit/s.")] = 100.0,
-    queue: Annotated[int, typer.Option(help="Bytes that may wait at either end of it.")] = 512_000,
+    mbits: Annotated[float, typer.Option(help="Rate of the link each way, in Mbit/s.")] = 100.0,
+    queue: Annotated[
+        int, typer.Option(help="Bytes that may wait at either end of the link.")
+    ] = 512_000,
     lanes: Annotated[int, typer.Option(help="Integers in a packet.")] = 256,
-    slots: Annotated[int, typer.Option(help="Of the job.")] = 512,
-    seconds: Annotated[float, typer.Option(help="Of a round; the second half counts.")] = 20.0,
+    slots: Annotated[int, typer.Option(help="Slots of the job.")] = 512,
+    seconds: Annotated[
+        float, typer.Option(help="Seconds of a round; the second half counts.")
+    ] = 20.0,
     rounds: Annotated[int, typer.Option(help="Rounds of each case; the median is shown.")] = 3,
-    only: Annotated[str, typer.Option(help="Only this kind of TCP.")] = "",
-    output: Annotated[Path | None, typer.Option("--json", help="Also write it there.")] = None,
+    only: Annotated[str, typer.Option(help="Measure only this kind of TCP.")] = "",
+    output: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file.")
+    ] = None,
 ) -> None:
     """Measure how an all-reduce and TCP share a worker's link."""
     if reason := namespaces.unavailable():

@@ -38,7 +38,7 @@ class Sums:
             self.done += 1
 
     def counts(self) -> dict[str, Any]:
-        """Return the counts of chunks with a result, in bytes of frames too, and of sums."""
+        """Return counts of sums and of chunks with a result, and the bytes of these chunks' frames."""
         traffic = self._agent.traffic
         frame = traffic.bytes_sent / max(1, traffic.packets_sent)
         return {

@@ -174,7 +174,7 @@ def timed(
 ) -> dict[str, dict[str, list[float]]]:
     """Return the slowest worker's seconds of some all-reduces, for each transport.
 
-    Also return the processor time of all workers and of these processes.
+    Also return the processor time of all workers and of the processes `switches`.
     """
     values = torch.randn(size // 4)
     rounds = max(FEWEST_ROUNDS, min(MOST_ROUNDS, BYTES_PER_SIZE // size))

@@ -53,7 +53,11 @@ _PAUSE = threading.Event()
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of one number of workers. Times are in seconds, memory in MiB, and shares of a core."""
+    """The figures of one number of workers. Times are in seconds, and memory is in MiB.
+
+    `heartbeats` and `idle` are shares of a core: that of heartbeats alone, and that of a controller
+    whose workers send heartbeats only.
+    """
 
     workers: int
     join: float
@@ -83,7 +87,7 @@ class Controller:
         self.start()
 
     def start(self) -> None:
-        """Start it, and return when it serves."""
+        """Start the controller, and return when it serves."""
         arguments = ["controller", "--address", self.address, "--state", str(self._state)]
         arguments += ["--lease", str(self._lease)]
         run = spawned([*command("innet.cli"), *arguments], stderr=self._log)
@@ -91,28 +95,28 @@ class Controller:
         announced(self._process, "controller")
 
     def kill(self) -> None:
-        """Kill it with SIGKILL."""
+        """Kill the controller with SIGKILL."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """End it."""
+        """End the controller."""
         self._running.close()
         self._log.close()
 
     @property
     def memory(self) -> float:
-        """Return its resident memory in MiB."""
+        """Return the controller's resident memory in MiB."""
         return self._status("VmRSS") / 1024
 
     @property
     def threads(self) -> int:
-        """Return the number of its threads."""
+        """Return the number of the controller's threads."""
         return self._status("Threads")
 
     @property
     def seconds(self) -> float:
-        """Return the processor time that it has used."""
+        """Return the processor time that the controller has used."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 

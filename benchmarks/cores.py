@@ -4,9 +4,10 @@
 every contribution is answered. Without ports, each core runs a contribution to a slot of its own. Over
 rings, the workers first fill the rings of cables in shared memory, and then the switch empties them.
 
-The workers' own time does not count: the figures are contributions per second of processor time, of
-the core that needs most. This is the speed on a machine with enough cores for the workers, too. Each
-measurement takes the best of many short runs, because other programs disturb only some of them.
+The figures are contributions per second of processor time of the busiest core of the switch. The
+workers' own time does not count. So this is the speed on a machine that has cores for the workers,
+too. Each measurement takes the best of many short runs, because other programs disturb only some of
+them.
 """
 
 import contextlib
@@ -193,7 +194,7 @@ def _serve(engine: Engine) -> None:
 
 
 def _enter(engine: Engine, table: str, key: list[int], action: str, args: list[int]) -> None:
-    """Add an exact entry. Names are the last parts of the full ones."""
+    """Add an exact entry. Names are given as the last parts of the full names."""
     layout = next(each for each in engine.program.tables if each.name.endswith(f".{table}"))
     names = {each.id: each.name for each in engine.program.actions}
     number = next(each for each in layout.actions if names[each].endswith(f".{action}"))
@@ -204,7 +205,7 @@ def _enter(engine: Engine, table: str, key: list[int], action: str, args: list[i
 def main(
     seconds: Annotated[float, typer.Option(help="Processor time of each measurement.")] = 0.5,
     rounds: Annotated[int, typer.Option(help="Measurements of each; the median is shown.")] = 5,
-    cores: Annotated[int, typer.Option(help="So many cores beside one.")] = 2,
+    cores: Annotated[int, typer.Option(help="The number of cores to compare with one.")] = 2,
 ) -> None:
     """Compare one core of the embedded switch with several."""
     table = Table("lanes", "over", "cores", "contributions/s", "times one core",

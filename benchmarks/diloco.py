@@ -35,7 +35,7 @@ LOOK_EVERY = 5
 
 @dataclass(frozen=True)
 class Case:
-    """A training of `steps` sums; one loss is computed in `look_every` steps of a replica."""
+    """A training of `steps` sums. The loss is computed after every `look_every` steps of a replica."""
 
     label: str
     over: str

@@ -7,12 +7,14 @@ Run as root, with Mininet installed::
 
 Parts:
 
-* ``peers``: two racks of four hosts, 100 Mbit/s, with the same sums over all peers.
+* ``peers``: the same sums in every way of :mod:`benchmarks.emulated.peers`, in two racks of four
+  hosts, at 100 Mbit/s.
 * ``slow``: the same with a quarter of the rate and of the vector.
 * ``uplink``: the bytes on a rack's link to the spine, with sums in the rack and without.
-* ``workers``: hosts that only exchange, more and more of them in one rack.
-* ``scale``: the same in two racks below a spine, with the bytes on a rack's link to the spine. It ends
-  with an error if these grow with the hosts, or if up to 32 hosts take other times than 2.
+* ``workers``: the time of a step, as hosts that compute nothing are added to one rack.
+* ``scale``: the same in two racks below a spine, with the bytes on a rack's link to the spine. It
+  ends with an error if, as hosts are added, these bytes or the time of up to 32 hosts change by
+  more than 5 %.
 
 All hosts and switches share the machine's processors. If these are the limit, and not the links,
 "frames of the link" is well below 100 % for every peer.
@@ -31,7 +33,7 @@ MIB = 1 << 20
 FEW_MBIT = 5
 """A rate at which two cores can carry 16 hosts."""
 
-_FLAT, _MOST = 0.05, 32  # the difference that counts as none, and the hosts up to which times count
+_FLAT, _MOST = 0.05, 32  # the largest difference, and the most hosts whose times count
 
 
 def peers(console: Console, quick: bool) -> Sequence[Outcome]:
@@ -106,7 +108,7 @@ def scale(console: Console, quick: bool) -> Sequence[Outcome]:
 
 
 def _check_scale(found: Sequence[Outcome]) -> None:
-    """End with an error if bytes of the uplink, or the times of up to 32 hosts, differ by 5 % or more."""
+    """End with an error if bytes up the uplink, or times of up to 32 hosts, differ by more than 5 %."""
     first = found[0]
     for each in found:
         grown = each.uplink_up_bytes / first.uplink_up_bytes

@@ -1,8 +1,9 @@
 """Idle workers of many jobs in a few processes, for measurements of the controller.
 
-Every worker has a connection of its own, and a coroutine in place of a process. It does what
-:mod:`innet.host.membership` does: it joins, sends hello packets through the switch until it is admitted,
-sends heartbeats, answers ``Recover``, and opens its stream again when that has broken. It sums nothing.
+Every worker has a connection of its own, and a coroutine in place of a process. The worker does
+what :mod:`innet.host.membership` does: it joins, sends hello packets through the switch until it is
+admitted, sends heartbeats, answers ``Recover``, and opens its stream again when that has broken. It
+sums nothing.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ _STARTS_WITHIN = _ENDS_WITHIN = 60.0
 
 @dataclass(frozen=True)
 class Seat:
-    """What one worker joins with. `number` differs for all workers, and makes the worker's address."""
+    """The data with which one worker joins. `number` is unique, and makes the worker's address."""
 
     job: str
     token: str
@@ -61,7 +62,7 @@ class Seat:
 
 
 class Fleet:
-    """Idle workers in processes of their own. All of them begin to join one controller now.
+    """Idle workers in processes of their own, which begin to join one controller at once.
 
     `going` is the number of workers that have an open stream and know their job's term. `terms` counts
     the changes of term that workers were told of. `beating` says whether they send heartbeats.
@@ -180,7 +181,7 @@ class Member:
         self._admitted, self._going, self._term = asyncio.Event(), False, 0
 
     async def run(self) -> None:
-        """Hold a stream open, one after the other, until cancelled."""
+        """Keep a stream open until cancelled. When one ends, open the next."""
         pause = _FIRST_PAUSE
         async with grpc.aio.insecure_channel(self._controller, options=_CHANNEL) as channel:
             while True:

@@ -96,10 +96,12 @@ def flood(link: Link, packets: int) -> Iterator[None]:
 
 
 def main(
-    elements: Annotated[int, typer.Option(help="Of the vector.")] = 500_000,
-    all_reduces: Annotated[int, typer.Option(help="In a round.")] = 20,
-    rounds: Annotated[int, typer.Option(help="Of each situation.")] = 7,
-    output: Annotated[Path | None, typer.Option("--json", help="Also write it there.")] = None,
+    elements: Annotated[int, typer.Option(help="Elements of the vector.")] = 500_000,
+    all_reduces: Annotated[int, typer.Option(help="All-reduces in a round.")] = 20,
+    rounds: Annotated[int, typer.Option(help="Rounds of each situation.")] = 7,
+    output: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file.")
+    ] = None,
 ) -> None:
     """Measure how much a job's throughput suffers from another job."""
     console = Console()

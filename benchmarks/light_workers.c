@@ -10,7 +10,7 @@
 
 /* The wait of a slot's chunk for its result. */
 struct wait {
-    uint32_t sequence; /* of the chunk; another one has not waited yet */
+    uint32_t sequence; /* of the chunk that waits; any other has not waited yet */
     int32_t heard;     /* how often the switches have said that contributions are missing */
     double heard_at;
     double ask_at; /* the time of the next repetition, or 0 */
@@ -28,17 +28,17 @@ struct member {
 struct swarm {
     struct member *members;
     int64_t count;
-    const uint32_t *wanted;        /* the rows that are right */
+    const uint32_t *wanted;        /* the right rows */
     int64_t contributions;         /* in a right result */
-    int64_t listeners;             /* most workers that get an answer from above */
-    double usual, slowest, spread; /* seconds: a round trip, and see `postponed` */
+    int64_t listeners;             /* the most workers below that hear an answer from above */
+    double usual, slowest, spread; /* seconds: a round trip, the longest wait, see `postponed` */
     struct losses losses;
     int64_t stop; /* set by another thread */
     /* Output. */
     int64_t unfinished, sent, repetitions, received, corrupted, results, wrong, pending, stale;
     int64_t failed; /* an errno */
-    /* Round trips of this run, or 0: the shortest, and the longest of a repetition. Others ask until the
-     * slowest switch has answered. */
+    /* Round trips of this run, or 0: the shortest, and the longest of a repetition. The longest
+     * counts, because other workers repeat too until the slowest switch has answered. */
     double shortest, answered;
 };
 
@@ -48,7 +48,8 @@ static const struct timespec IDLE = {0, 200000};
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-/* A link that loses packets. Those that are left have `arrived` once they are in the inbox. */
+/* A link that loses packets. `arrived` tells that the packets that are left are already in the
+ * inbox. */
 struct lossy {
     const struct network *below;
     struct losses *losses;
@@ -117,8 +118,8 @@ static struct wait *wait_of(const struct member *member, int64_t slot)
     return wait;
 }
 
-/* Notes that the switch has a contribution, and that others are missing; see Window.had. A repetition that
- * was to come is not needed: the answer to it would be the same. */
+/* Notes that the switch has a contribution, and that others are missing; see Window.had. A planned
+ * repetition is not needed: its answer would be the same. */
 static void note_pending(struct swarm *swarm, struct member *member, const uint8_t *header,
                          double now)
 {
@@ -136,7 +137,7 @@ static void note_pending(struct swarm *swarm, struct member *member, const uint8
     window->state[slot] = STATE_HAD;
     window->suspect[slot] = 0;
     wait->heard +=
-        now > wait->heard_at + swarm->spread; /* the answers to a few who ask together are one */
+        now > wait->heard_at + swarm->spread; /* answers to those who ask together count once */
     wait->heard_at = now;
     wait->ask_at = 0;
     member->quiet_until = now;
@@ -195,8 +196,9 @@ static double postponed(struct swarm *swarm, double now)
     return now + swarm->spread * fmax(0, share);
 }
 
-/* Returns for how long a chunk waits before a time to send it again is drawn. Who has heard that others are
- * missing leaves it to them first. Each time, the wait is twice as long. */
+/* Returns how long a chunk waits before a time to send it again is drawn. A worker that has heard
+ * that contributions of others are missing lets those others repeat first. Each wait is twice as
+ * long as the one before. */
 static double patience(const struct swarm *swarm, const struct wait *wait, int64_t attempts)
 {
     int64_t doublings = attempts - 1;
@@ -205,8 +207,9 @@ static double patience(const struct swarm *swarm, const struct wait *wait, int64
     return backed_off(swarm->spread, doublings + wait->heard - 1, swarm->slowest);
 }
 
-/* Makes chunks due whose time to be sent again has come. A chunk gets such a time once results of later
- * ones have come, as in Window.lose, or after `SILENT` times as long. Returns when to look again. */
+/* Makes chunks due whose time to be sent again has come. A chunk gets such a time when a chunk that
+ * was sent after its wait has a result, as in Window.lose. Otherwise it gets one after `SILENT`
+ * waits. Returns when to look again. */
 static double repeat(struct swarm *swarm, struct member *member, double now)
 {
     struct window *window = member->worker->window;

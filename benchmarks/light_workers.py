@@ -4,9 +4,9 @@ A light worker is a member of its job as any worker is (:mod:`benchmarks.idle_wo
 are those of an agent (``innet/host/round.c``). It lacks the congestion window, and it sums one vector of
 integers. If a term ends, it sums that vector again in the next term.
 
-Rank r's vector are the elements from r on of one pool of random integers. So a process needs one pool for
-all its workers, and the right sum follows from the pool's prefix sums. Every result of every worker is
-compared with it when it arrives.
+The vector of rank r is the part of a pool of random integers that begins at element r. So a process
+needs one pool for all its workers, and the right sum follows from the pool's prefix sums. Every
+result of every worker is compared with the right sum when it arrives.
 """
 
 import asyncio
@@ -218,7 +218,8 @@ class _Process:
             await asyncio.to_thread(self._library.innet_swarm_run, swarm, _TURNS_S)
             if swarm.failed:
                 raise OSError(swarm.failed, os.strerror(swarm.failed))
-            # Others contain waits for the repetitions of other workers, so they would add up.
+            # Only the shortest counts. Longer ones contain waits for the repetitions of other
+            # workers, and would make the waits longer and longer.
             if swarm.shortest:
                 self._usual += _GAIN * (swarm.shortest - self._usual)
             if swarm.answered:
@@ -257,7 +258,7 @@ def work(
 
 
 class Swarm:
-    """Processes of light workers. All of them begin to join the controller now.
+    """Processes of light workers, which begin to join the controller at once.
 
     `links[rank]` is the link of the job's worker `rank`.
     """
@@ -303,12 +304,12 @@ class Swarm:
         return sum(each[2] for each in self._counts)
 
     def sum(self) -> None:
-        """Let the workers sum as soon as all of a process know their term."""
+        """Let the workers of each process sum as soon as all of them know their term."""
         self._may_sum.set()
 
     @property
     def done(self) -> bool:
-        """Return whether all workers have all results, of one term."""
+        """Return whether all workers have all results of the same term."""
         terms = {each[0] for each in self._said}
         return len(terms) == 1 and 0 not in terms
 

@@ -90,15 +90,17 @@ def measure(
 
 
 def main(
-    mbits: Annotated[float, typer.Option(help="What a cable carries each way, Mbit/s.")] = 100.0,
-    queue: Annotated[int, typer.Option(help="Bytes that may wait at either end of it.")] = 200_000,
-    count: Annotated[int, typer.Option("--workers", help="How many.")] = 2,
+    mbits: Annotated[float, typer.Option(help="Rate of a cable each way, in Mbit/s.")] = 100.0,
+    queue: Annotated[int, typer.Option(help="Bytes that may wait at either end.")] = 200_000,
+    count: Annotated[int, typer.Option("--workers", help="The number of workers.")] = 2,
     lanes: Annotated[int, typer.Option(help="Integers in a packet.")] = 256,
-    slots: Annotated[int, typer.Option(help="Of the job.")] = 128,
-    elements: Annotated[int, typer.Option(help="Of the vector.")] = 2_000_000,
-    rounds: Annotated[int, typer.Option(help="At each rate of loss.")] = 5,
-    seed: Annotated[int, typer.Option(help="Decides which packets are lost.")] = 1,
-    output: Annotated[Path | None, typer.Option("--json", help="Also write it there.")] = None,
+    slots: Annotated[int, typer.Option(help="Slots of the job.")] = 128,
+    elements: Annotated[int, typer.Option(help="Elements of the vector.")] = 2_000_000,
+    rounds: Annotated[int, typer.Option(help="Rounds at each rate of loss.")] = 5,
+    seed: Annotated[int, typer.Option(help="Seed of the lost packets.")] = 1,
+    output: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file.")
+    ] = None,
 ) -> None:
     """Measure the goodput of an all-reduce under packet loss."""
     console = Console()

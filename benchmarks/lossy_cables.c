@@ -29,8 +29,8 @@ static size_t packet_bytes(struct msghdr *message, size_t bytes)
     return bytes;
 }
 
-/* Sends a buffer, cut into datagrams of this many bytes; the last may be shorter. What the other socket
- * has no room for is lost, as on a wire. */
+/* Sends a buffer, cut into datagrams of this many bytes; the last may be shorter. A datagram for
+ * which the other socket has no room is lost, as on a wire. */
 static void send_packets(int to, uint8_t *buffer, size_t bytes, size_t each)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(uint16_t))] = {0};
@@ -46,7 +46,7 @@ static void send_packets(int to, uint8_t *buffer, size_t bytes, size_t each)
         uint16_t segment = (uint16_t)each;
         memcpy(CMSG_DATA(header), &segment, sizeof segment);
     }
-    /* The first call may only report that a packet before found nobody. */
+    /* The first call may only report that nobody received an earlier packet. */
     if (sendmsg(to, &message, MSG_DONTWAIT) < 0 && errno == ECONNREFUSED)
         sendmsg(to, &message, MSG_DONTWAIT);
 }

@@ -48,7 +48,7 @@ CHUNK = CHUNK_BYTES // 4
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return the CPU seconds of this thread. Other work on the machine does not count."""
+    """Return the CPU seconds that some work takes in this thread. Other programs do not count."""
     began = time.thread_time()
     work()
     return time.thread_time() - began
@@ -199,13 +199,17 @@ def _receive(end: socket.socket, nbytes: int) -> None:
 
 
 def main(
-    megabytes: Annotated[int, typer.Option(help="Of parameters.")] = 32,
-    workers: Annotated[int, typer.Option(min=2, help="Whose gradients are added.")] = 4,
-    most_workers: Annotated[int, typer.Option(help="That exchange with the server.")] = 8,
-    cores: Annotated[int, typer.Option(help="Of the server.")] = 1,
+    megabytes: Annotated[int, typer.Option(help="Megabytes of parameters.")] = 32,
+    workers: Annotated[int, typer.Option(min=2, help="Workers whose gradients are added.")] = 4,
+    most_workers: Annotated[
+        int, typer.Option(help="The most workers that exchange with the server.")
+    ] = 8,
+    cores: Annotated[int, typer.Option(help="Cores of the server.")] = 1,
     steps: Annotated[int, typer.Option(help="Exchanges in a round.")] = 5,
-    rounds: Annotated[int, typer.Option(help="Of each measurement.")] = 7,
-    output: Annotated[Path | None, typer.Option("--json", help="Also write it there.")] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of each measurement.")] = 7,
+    output: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file.")
+    ] = None,
 ) -> None:
     """Measure a parameter server."""
     console = Console()

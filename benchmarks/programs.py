@@ -17,7 +17,7 @@ class Program:
         self._process = process
 
     def wake(self) -> None:
-        """Send it a line. A program that has ended takes none."""
+        """Send a line to the program. If the program has ended, do nothing."""
         if not self._process.stdin:
             raise AssertionError
         with contextlib.suppress(BrokenPipeError):
@@ -25,7 +25,7 @@ class Program:
             self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """Wait for its next line, and return the content. Raises InnetError if it has ended."""
+        """Wait for the program's next line, and return its content. Raises InnetError if it has ended."""
         if not self._process.stdout:
             raise AssertionError
         if line := self._process.stdout.readline():
@@ -33,12 +33,12 @@ class Program:
         raise InnetError(f"{self._process.args} has ended")
 
     def ask(self) -> Any:
-        """Wake it, and return its answer. Raises InnetError if it has ended."""
+        """Wake the program, and return its answer. Raises InnetError if it has ended."""
         self.wake()
         return self.answer()
 
     def wait(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the program has ended."""
         self._process.wait()
 
 

@@ -131,7 +131,7 @@ def in_process(name: str, workers: int) -> Iterator[Sum]:
 
 
 def through_switch(agents: Sequence[Agent], name: str) -> Sum:
-    """Return the same sum through a switch."""
+    """Return a sum of the workers' gradients through a switch."""
 
     def reduce(gradients: Sequence[Floats]) -> Floats:
         running = [
@@ -253,11 +253,15 @@ def accuracies(name: str, workers: int, epochs: int, seeds: Sequence[int]) -> li
 
 
 def main(
-    workers: Annotated[int, typer.Option(help="How many.")] = 4,
+    workers: Annotated[int, typer.Option(help="The number of workers.")] = 4,
     epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 10,
-    seeds: Annotated[int, typer.Option(help="Trainings of each.")] = 3,
-    elements: Annotated[int, typer.Option(help="Of the vector that is counted.")] = 1_000_000,
-    output: Annotated[Path | None, typer.Option("--json", help="Also write it there.")] = None,
+    seeds: Annotated[int, typer.Option(help="Trainings of each, with different seeds.")] = 3,
+    elements: Annotated[
+        int, typer.Option(help="Elements of the vector whose bytes are counted.")
+    ] = 1_000_000,
+    output: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file.")
+    ] = None,
 ) -> None:
     """Compare quantizers and codecs."""
     torch.set_num_threads(1)

@@ -8,12 +8,13 @@ Run as root, with Mininet installed::
 Parts:
 
 * ``large``: 16 MiB of float32 at 100 Mbit/s: a reduce-scatter, an all-gather, both at once, a broadcast.
-* ``private``: the same for an all-reduce with and without private sums. The ratio is of their times.
+* ``private``: an all-reduce of as many bytes, with and without private sums, and the ratio of their
+  times.
 * ``small``: a barrier and an all-reduce of 4 bytes.
 
-"up" and "down" are the bytes on a host's link, as the kernel counts them, over the vector's bytes. Beside
-them is what :mod:`innet.model.collectives` expects. They include the barriers over Gloo between the
-steps, which matter for small vectors only.
+"up" and "down" are the bytes on a host's link, as the kernel counts them, over the vector's bytes.
+"expected" is what :mod:`innet.model.collectives` predicts. The measured bytes include the barriers
+over Gloo between the steps, which matter for small vectors only.
 """
 
 import statistics
@@ -80,7 +81,7 @@ def large(console: Console, quick: bool) -> Sequence[Outcome]:
 
 
 def small(console: Console, quick: bool) -> Sequence[Outcome]:
-    """Compare the collectives of no more than a number."""
+    """Compare the collectives that carry at most one number."""
     steps = 5 if quick else 50
     calls = ("barrier", "4-byte all-reduce")
     cases = [Case(what, over, 4, steps) for what in calls for over in ("Gloo", "innet int32")]

@@ -51,7 +51,7 @@ class Rack:
 
 @dataclass(frozen=True)
 class Plan:
-    """The slots that a job asks for and keeps, and the work of a job, with its seed."""
+    """The slots that a job asks for, the slots that it keeps, and its work."""
 
     slots: int
     kept: int
@@ -102,7 +102,7 @@ def run(rack: Rack, plan: Plan, numbers: Sequence[int]) -> list[list[float]]:
     with contextlib.ExitStack() as stack:
         started = [stack.enter_context(_job(rack, plan, number)) for number in numbers]
         for each in started:
-            each.answer()  # it has joined
+            each.answer()  # the job has joined
         for each in started:
             each.wake()
         times = [each.answer() for each in started]
@@ -141,14 +141,20 @@ def _job(rack: Rack, plan: Plan, number: int) -> Iterator[Program]:
 def main(
     jobs: Annotated[int, typer.Option(help="Jobs at the same time.")] = 16,
     asked: Annotated[int, typer.Option(help="Slots that a job asks for.")] = 64,
-    kept: Annotated[int, typer.Option(help="Slots that it keeps while it lends the others.")] = 2,
-    steps: Annotated[int, typer.Option(help="Of every job.")] = 6,
+    kept: Annotated[
+        int, typer.Option(help="Slots that a job keeps while it lends the others.")
+    ] = 2,
+    steps: Annotated[int, typer.Option(help="Steps of every job.")] = 6,
     compute: Annotated[float, typer.Option(help="Seconds of computing in a step.")] = 6.0,
     buckets: Annotated[int, typer.Option(help="All-reduces in a burst.")] = 3,
-    elements: Annotated[int, typer.Option(help="Of a bucket, int32.")] = 25_600,
-    round_trip: Annotated[float, typer.Option(help="Milliseconds.")] = 20.0,
+    elements: Annotated[int, typer.Option(help="Elements of a bucket, int32.")] = 25_600,
+    round_trip: Annotated[
+        float, typer.Option(help="Round trip of the cables in milliseconds.")
+    ] = 20.0,
     alone: Annotated[int, typer.Option(help="Jobs that also run alone, one after the other.")] = 2,
-    output: Annotated[Path | None, typer.Option("--json", help="Also write it there.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file.")
+    ] = None,
 ) -> None:
     """Compare the steps of jobs that share slots with those of a job alone."""
     console = Console()

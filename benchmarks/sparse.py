@@ -5,16 +5,17 @@ Run as root, with Mininet installed::
     python -m benchmarks.sparse --json sparse.json
     python -m benchmarks.sparse --only wide
 
-Every host touches 1 % of a table's rows in a step. They are *different* ones, at random; or *popular*
-ones, of which row r is touched in proportion to 1 / r (Zipf's law); or the *same* as those of the other
-hosts. The *union* is what any host has touched. Parts:
+Every host touches 1 % of a table's rows in a step. They are *different* ones, at random; or
+*popular* ones, of which row r is touched in proportion to 1 / r (Zipf's law); or the *same* as
+those of the other hosts. The *union* is the rows that at least one host has touched. Parts:
 
 * ``wide``: rows of 256 float32, as many as a packet carries.
 * ``narrow``: rows of 64 float32.
 
 Bytes are those on a host's link, as the kernel counts them, with all headers, over the bytes of the
-union's rows. The benchmark fails if the hosts' bits differ, if a sum of integers is wrong, if blocks of
-a packet change a bit of the dense sum, or if a sparse sum takes more than 1.3 times the union's bytes.
+union's rows. The benchmark fails if the hosts' bits differ, if a sum of integers is wrong, or if a
+sparse sum takes more than 1.3 times the union's bytes. With rows that fill packets, it also fails
+if a sparse sum and the dense sum differ in a bit.
 """
 
 import statistics
@@ -61,7 +62,7 @@ class Outcome(Timed):
 
     @property
     def down(self) -> float:
-        """Return the same for the bytes that it receives."""
+        """Return the bytes that a host receives, over those of the union's rows."""
         return self.down_bytes / (self.union * self.case.width * 4)
 
     def figures(self) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def _outcome(case: Case, hosts: Sequence[dict[str, Any]]) -> Outcome:
 
 
 def _check(found: Sequence[Outcome]) -> None:
-    """Raise InnetError if a sparse sum is too long, or does not have the bits of the dense one."""
+    """Raise InnetError if a sparse sum takes too many bytes, or has other bits than the dense one."""
     switched = [each for each in found if each.case.over != "Gloo"]
     for each in switched:
         if each.only_union and max(each.up, each.down) > MOST:

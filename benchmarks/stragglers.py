@@ -7,8 +7,8 @@ Run as root, with Mininet installed::
 
 Parts:
 
-* ``tenth``: the slow host has a tenth of the others' link.
-* ``half``: it has half of it.
+* ``tenth``: the slow host's link has a tenth of the others' rate.
+* ``half``: the slow host's link has half of the others' rate.
 * ``even``: all links have the same rate. The table shows what deadlines cost then.
 
 Each part has steps of a sum, and a training on handwritten digits with the same samples for each way. The
@@ -52,12 +52,12 @@ class Outcome(Timed):
 
 
 def tenth(console: Console, quick: bool) -> Sequence[Outcome]:
-    """Compare the ways with a host that has a tenth of the others' link."""
+    """Compare the ways with a host whose link has a tenth of the others' rate."""
     return _measured(console, FAST // 10, "a tenth of the link", quick)
 
 
 def half(console: Console, quick: bool) -> Sequence[Outcome]:
-    """Compare the ways with a host that has half of the others' link."""
+    """Compare the ways with a host whose link has half of the others' rate."""
     return _measured(console, FAST // 2, "half of the link", quick)
 
 

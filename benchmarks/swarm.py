@@ -79,7 +79,7 @@ class Tree:
 
     @property
     def parents(self) -> dict[str, str]:
-        """Return the parent of each switch, the top first; the top has none, "".
+        """Return the parent of each switch, the top first. The top has the parent "".
 
         Switch `number` of level `level` is called "level-number".
         """
@@ -93,7 +93,7 @@ class Tree:
 
     @property
     def branch(self) -> int:
-        """Return the most workers below one node below the top."""
+        """Return the largest number of workers below one child of the top."""
         return -(-self.workers // (self.workers, *self.levels)[-2])
 
     @property

@@ -4,10 +4,11 @@ Run as root, with simple_switch_grpc on the PATH::
 
     python -m benchmarks.switch
 
-All use the same veth pairs and the same traffic, both switches also the same JSON and entries. Two
-workers send contributions through two veth pairs, each with at most a window of unanswered ones. As
-agents do, they give the kernel many contributions at once. Every pair of contributions becomes a sum
-that goes to both workers. A loop sends every contribution back instead, so it handles as many frames.
+All use the same veth pairs and the same traffic. Both switches also have the same JSON and entries.
+Two workers send contributions through two veth pairs, each with at most a window of unanswered
+ones. As agents do, they give the kernel many contributions at once. Every pair of contributions
+becomes a sum that goes to both workers. A loop sends every contribution back instead, so it handles
+as many frames.
 
 The switch and the workers have a core each. Three figures are measured. The first is the contributions
 per second, with the window that suits the switch best; a larger one may overflow its queues and lose
@@ -17,7 +18,7 @@ and not what the kernel does when a worker sends. The third is the time until a 
 one-worker job is answered.
 
 On a machine that is busy with other work, ``--ahead`` lets workers and switch run before all other
-programs while a rate is measured. These then wait, so keep the measurements short.
+programs while a rate is measured. The other programs then wait, so keep the measurements short.
 """
 
 import contextlib
@@ -76,7 +77,7 @@ class Contender:
     name: str
     command: list[str]
     ports: str = ""
-    """What precedes the name of an interface in an option, to choose the kind of port."""
+    """The prefix of an interface's name in an option. It chooses the kind of port."""
     way: Way | None = None
 
     @property
@@ -223,7 +224,7 @@ def best_throughput(bench: Bench, seconds: float, measure: _Measure) -> Rate:
     """Return two workers' highest rate, with the window for it."""
     found = []
     for number, window in enumerate(WINDOWS, start=1):
-        with contextlib.suppress(InnetError):  # some were lost
+        with contextlib.suppress(InnetError):  # packets were lost
             found.append(measure(bench, number, window, seconds))
     return max(found, default=Rate(float("nan"), float("nan"), 0))
 
@@ -251,7 +252,7 @@ def throughput(bench: Bench, number: int, window: int, seconds: float) -> Rate:
 
 
 def throughput_ahead(bench: Bench, number: int, window: int, seconds: float) -> Rate:
-    """Return the same, while workers and switch run before all other programs. Raises the same."""
+    """Return the rate as :func:`throughput` does, with workers and switch before all other programs."""
     tasks = [0, *(int(each.name) for each in bench.tasks())]
     try:
         for task in tasks:
@@ -277,9 +278,9 @@ def latency(bench: Bench, times: int) -> float:
 
 
 def main(
-    seconds: Annotated[float, typer.Option(help="How long each measurement lasts.")] = 3.0,
+    seconds: Annotated[float, typer.Option(help="Seconds of each measurement.")] = 3.0,
     rounds: Annotated[int, typer.Option(help="Measurements of each; the median is shown.")] = 3,
-    only: Annotated[int, typer.Option(help="Only this many lanes.")] = 0,
+    only: Annotated[int, typer.Option(help="Measure only this many lanes.")] = 0,
     *,
     ahead: Annotated[bool, typer.Option(help="Run before all other programs.")] = False,
 ) -> None:
@@ -378,7 +379,7 @@ def _started(namespace: str, command: list[str]) -> Iterator["subprocess.Popen[b
 
 @contextlib.contextmanager
 def entered(namespace: str) -> Iterator[None]:
-    """Be in a namespace: sockets that are made there stay in it."""
+    """Enter a namespace. Sockets that are made in the block stay in the namespace."""
     libc = ctypes.CDLL(None)
     with Path("/proc/self/ns/net").open() as home, Path("/run/netns", namespace).open() as there:
         libc.setns(there.fileno(), _CLONE_NEWNET)

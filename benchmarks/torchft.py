@@ -87,7 +87,7 @@ def algorithms(console: Console, steps: int) -> list[dict[str, Any]]:
 
 def main(
     only: Annotated[str, typer.Option(help="kills or algorithms; by default both.")] = "",
-    number: Annotated[int, typer.Option("--kills", help="How many.")] = 20,
+    number: Annotated[int, typer.Option("--kills", help="The number of kills.")] = 20,
     steps: Annotated[int, typer.Option(help="Rounds of LocalSGD and DiLoCo.")] = STEPS,
     output: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
 ) -> None:

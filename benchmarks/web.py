@@ -55,18 +55,18 @@ class Switch:
         self.start()
 
     def start(self) -> None:
-        """Start it, and return when it serves."""
+        """Start the switch, and return when it serves."""
         options = {"stderr": subprocess.DEVNULL}
         self._process = self._running.enter_context(spawned(self._command, **options))
         announced(self._process, "P4Runtime")
 
     def kill(self) -> None:
-        """Kill it with SIGKILL."""
+        """Kill the switch with SIGKILL."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """End it."""
+        """End the switch."""
         stop(self._process)
         self._running.close()
 
@@ -202,11 +202,11 @@ def delay(driver: "Chrome", shown: Callable[[str], bool]) -> float:
 
 
 def main(
-    rounds: Annotated[int, typer.Option(help="Of the two situations, and of deaths.")] = 5,
-    seconds: Annotated[float, typer.Option(help="Of each measurement of the cost.")] = 15.0,
-    elements: Annotated[int, typer.Option(help="Of the vectors.")] = 4000,
+    rounds: Annotated[int, typer.Option(help="Rounds of the two situations, and deaths.")] = 5,
+    seconds: Annotated[float, typer.Option(help="Seconds of each measurement of the cost.")] = 15.0,
+    elements: Annotated[int, typer.Option(help="Elements of the vectors.")] = 4000,
     screenshot: Annotated[
-        Path | None, typer.Option(help="Write a picture of the page there.")
+        Path | None, typer.Option(help="Write a picture of the page to this file.")
     ] = None,
 ) -> None:
     """Measure the page's delays, and its cost for the controller."""

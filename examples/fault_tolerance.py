@@ -70,7 +70,7 @@ def main() -> None:
         batch = torch.randint(len(images), (BATCH,), generator=drawn)
         loss = cross_entropy(model(images[batch]), labels[batch])
         loss.backward()
-        optimizer.step()  # nothing, if an all-reduce has failed: the loop repeats the step
+        optimizer.step()  # does nothing if an all-reduce has failed: the loop repeats the step
         if manager.current_step() > before:
             print(
                 f"step {manager.current_step()}: loss {loss.item():.6f}, "

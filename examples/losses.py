@@ -1,4 +1,4 @@
-"""What the examples print: their losses, and how many all-reduces went through the switch."""
+"""The output of the examples: their losses, and the number of all-reduces through the switch."""
 
 import argparse
 

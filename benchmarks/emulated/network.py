@@ -120,7 +120,7 @@ class Outcome:
 
     @property
     def uplink_share(self) -> float:
-        """Return the same for the rack's link to the spine."""
+        """Return the share of the rack's link to the spine, in the fuller direction."""
         fuller = max(self.uplink_up_bytes, self.uplink_down_bytes)
         return fuller * 8 / (self.step_s * self.network.rate)
 
@@ -195,7 +195,7 @@ def _emulate(console: Console, command: Sequence[str]) -> None:
                 if host.strip() == "h1":
                     console.print(what.rstrip(), style="dim", highlight=False, markup=False)
         except BaseException:
-            process.terminate()  # it also removes the network that it has made
+            process.terminate()  # so that `innet emulate` removes its network
             raise
     if process.returncode:
         raise SystemExit("".join(said))

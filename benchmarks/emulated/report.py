@@ -56,7 +56,8 @@ def command(parts: Mapping[str, Part], what: str) -> None:
             list[str], typer.Option(help=f"One of {', '.join(parts)}; may be repeated.")
         ] = [],  # noqa: B006  (typer copies it)
         quick: Annotated[
-            bool, typer.Option("--quick", help="Small vectors and few steps: whether it works.")
+            bool,
+            typer.Option("--quick", help="Check that it works, with small vectors and few steps."),
         ] = False,
         output: Annotated[
             Path | None, typer.Option("--json", help="Write the figures here.")

@@ -21,16 +21,16 @@ from torch import nn
 from benchmarks.emulated.sharded import counters
 
 _SCALE = 1 << 24
-"""One in the gradients that are summed as integers, to check that no bit is lost."""
+"""The integer for 1.0 where gradients are summed as integers, to check that no bit is lost."""
 
 
 @dataclass(frozen=True)
 class Case:
     """A case: `steps` sums of an embedding's gradient, a table of `rows` rows of `width` float32.
 
-    Every host touches `share` of the rows, which `touched` tells: "different" rows at random, "popular"
-    ones, of which row r is touched in proportion to 1 / r, or the "same" as the others. `over` is "Gloo"
-    or "innet QUANTIZER". With `sparse`, the gradient is a sparse tensor.
+    Every host touches a `share` of the rows. `touched` says which: "different" rows at random,
+    "popular" rows, where row r is touched in proportion to 1 / r, or the "same" rows as the others.
+    `over` is "Gloo" or "innet QUANTIZER". With `sparse`, the gradient is a sparse tensor.
     """
 
     over: str

@@ -116,7 +116,7 @@ def integers(case: Case, rank: int, step: int) -> np.ndarray[Any, Any]:
 
 
 class Oracle:
-    """All hosts' vectors, and what of them each sum contains, given who is late in its step."""
+    """All hosts' vectors, and the parts of them that each sum contains, given who is late in its step."""
 
     def __init__(self, case: Case, sums: DeadlineSums, lanes: int) -> None:
         self._case, self._sums, self._lanes = case, sums, lanes
@@ -127,7 +127,7 @@ class Oracle:
         self.on_time = self.late = 0  # contributions of an element
 
     def expected(self, step: int) -> np.ndarray[Any, Any]:
-        """Return the sum that a step has to have, after it."""
+        """Return the sum that a step must have given. Call this after the step."""
         found = np.zeros(self._case.floats, np.int64)
         for rank in range(self._workers):
             vector = integers(self._case, rank, step)
@@ -146,7 +146,7 @@ class Oracle:
         return found
 
     def rest(self) -> np.ndarray[Any, Any]:
-        """Return the sum of all that is not in a sum so far, which settling has to give."""
+        """Return the sum of all that is in no sum so far. Settling must give this sum."""
         found: np.ndarray[Any, Any] = self._left.sum(axis=0)
         self._left[:] = 0
         self.in_sums += found

@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
     cases = [Case(**each) for each in task["cases"]]
     rank = int(os.environ["RANK"])
     if any(case.over == "Gloo" for case in cases):
-        import torch  # noqa: F401 - it takes its time, in which a worker would be silent
+        import torch  # noqa: F401 - now, for a joined worker must not be silent during a slow import
     with innet.join() as everybody:
 
         def barrier() -> None:

@@ -36,7 +36,7 @@ _LANES = 256
 def timed(repeats: int, call: Callable[[], object], rest: float = 0.0) -> list[float]:
     """Return the seconds of each call. All hosts begin together, after one call that does not count.
 
-    Without a rest the buckets stay empty, as in training that always communicates.
+    Without a rest the links' buckets stay empty, as in training that always communicates.
     """
     found = []
     for _ in range(repeats + 1):

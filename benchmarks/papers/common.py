@@ -127,8 +127,8 @@ def run(specs: Sequence[Spec], net: Net) -> list[Run]:
     """Run all trainings, in one emulation for each rate of a server's link. Raises InnetError.
 
     Trainings without a server have an emulation without a server's host. If the net has a
-    `server_rate`, all trainings run in that one network; without a server its host is one more
-    worker.
+    `server_rate`, all trainings run in that one network. In a training without a server, the
+    server's host is one more worker.
     """
     found: list[Run] = []
     for rate in sorted({_server_rate(spec, net) for spec in specs}, reverse=True):

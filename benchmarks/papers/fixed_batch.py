@@ -95,7 +95,7 @@ def quick_trainings(part: str) -> list[tuple[Net, list[Spec]]]:
 
 
 def _scaled(workers: int) -> list[Spec]:
-    """Return the settings for this many workers. One worker needs only one, as it uses no network."""
+    """Return the settings for this many workers. For one worker there is one, as it uses no network."""
     specs = {f"{workers} {over}": spec for over, spec in SCALING.items()}
     return _specs("scaling", {_ALONE: SCALING["ring"]} if workers == 1 else specs, workers)
 

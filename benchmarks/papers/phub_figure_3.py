@@ -8,8 +8,8 @@ Four emulated hosts with links of 20 Mbit/s train three networks synchronously. 
 hosts, GPUs, and ImageNet's networks. As in the paper, samples per second are compared with those of
 sharded servers on the workers' own hosts. The paper's sharded servers are MXNet's. Here all servers
 are innet's, so the differences come only from their places and their links. A PBox has an interface
-for each worker, so its link has as many times the rate. Devices are emulated: a pass takes a given
-time per sample, whatever else this machine does.
+for each worker, so its link has the rate of all workers' links together. Devices are emulated: a
+pass takes a given time per sample, whatever else this machine does.
 """
 
 from dataclasses import replace

@@ -60,11 +60,14 @@ def main(
     output: Output,
     seed: Seed = 1,
     part: Annotated[
-        str, typer.Option(help="Of the settings: server, ring, switch or all.")
+        str, typer.Option(help="Settings to run: server, ring, switch or all.")
     ] = "all",
-    rate: Annotated[str, typer.Option(help="Of the hosts' links.")] = "20mbit",
+    rate: Annotated[str, typer.Option(help="Rate of the hosts' links.")] = "20mbit",
     sample_ms: Annotated[
-        float, typer.Option(help="A pass, per sample, on emulated devices; 0: on this machine.")
+        float,
+        typer.Option(
+            help="Milliseconds of a pass per sample on emulated devices. 0: use this machine."
+        ),
     ] = 0.0,
     add: Add = False,
     show_only: Show = False,

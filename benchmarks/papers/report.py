@@ -10,16 +10,16 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 Output = Annotated[Path, typer.Option(help="Folder for the JSON and the picture.")]
-Seed = Annotated[int, typer.Option(help="Of the model and the batches.")]
+Seed = Annotated[int, typer.Option(help="Seed of the model and the batches.")]
 Add = Annotated[
-    bool, typer.Option("--add", help="To what is in the folder: other seeds and parts.")
+    bool, typer.Option("--add", help="Keep the folder's results of other seeds and parts.")
 ]
-Show = Annotated[bool, typer.Option("--show", help="Only show what is in the folder.")]
+Show = Annotated[bool, typer.Option("--show", help="Only show the results in the folder.")]
 Markdown = Annotated[
     bool, typer.Option("--markdown", help="Print tables as the documents have them.")
 ]
 Quick = Annotated[
-    bool, typer.Option("--quick", help="Few hosts, settings and steps: whether it works.")
+    bool, typer.Option("--quick", help="Check that it works, with few hosts and steps.")
 ]
 
 

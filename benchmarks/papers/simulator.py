@@ -15,9 +15,9 @@ and these from measurements that contain no sum:
 * the control traffic, from the counters of an idle link: heartbeats share the slow links
 * the start of each worker, from the same clock that takes the time
 
-So what the processors of this machine do to the starts is no error of the simulator. What they do
-afterwards is. Processors only ever delay packets. So the table also has the error of the fastest
-repetition, and the packets that hosts repeated.
+So a start that this machine's processors delay is no error of the simulator. A packet that they
+delay afterwards is one. Processors can only delay packets. So the table also has the error of the
+fastest repetition, and the packets that hosts repeated.
 """
 
 import json
@@ -98,13 +98,13 @@ class Setting:
     def scenario(
         self, delay: float, control: float, chunks: int, starts: Sequence[float]
     ) -> Scenario:
-        """Return what the simulator is to simulate.
+        """Return the scenario for the simulator.
 
         `delay` is that of a link, in seconds. `control` is the control traffic on a worker's link, in
         bits per second. A rack's uplink carries that of all its workers.
         """
         slots = SlotParameters(self.slots)
-        # The others wait for the slow host's link all the time, so all may as well be slow.
+        # The others wait for the slow host's link all the time, so all links may as well be slow.
         rate = (self.slow or self.rate) * _MBIT
         line = SimulatedLink(rate, delay, burst=BURST)
         below = replace(
@@ -152,7 +152,7 @@ class Row:
 
     @property
     def error(self) -> float:
-        """Return the simulator's error as a share of the measured time, of the medians."""
+        """Return the simulator's error as a share of the measured time, both as medians."""
         return statistics.median(self.simulated) / statistics.median(self.measured) - 1
 
     @property

@@ -35,7 +35,7 @@ def timed(
 ) -> Times:
     """Return the start and the end of each call, and the packets that it repeated.
 
-    One call before does not count. All hosts begin together, when the links' buckets are full again.
+    A first call does not count. All hosts begin together, when the links' buckets are full again.
     """
     found = []
     for _ in range(repeats + 1):
@@ -49,7 +49,7 @@ def timed(
 
 
 def control_traffic() -> float:
-    """Return the bits per second on this host's link while it sums nothing, the greater way."""
+    """Return the bits per second on this host's link while it sums nothing, in the busier direction."""
     before = own_link()
     time.sleep(_IDLE)
     return max(8 * (now - then) / _IDLE for now, then in zip(own_link(), before, strict=True))

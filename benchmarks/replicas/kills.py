@@ -102,8 +102,8 @@ class Crew:
     ) -> Iterator[list[Replica]]:
         """Let all replicas begin a training. Yield those that do not survive.
 
-        The survivors make `survivors_steps`, or with `small` that many steps alone. How long a step
-        takes has no part in the latter, so every kill has steps after it.
+        The survivors make `survivors_steps`. With `small`, they stop after that many steps alone,
+        however long a step takes. So every kill has steps after it.
         """
         with contextlib.ExitStack() as stack:
             others = [stack.enter_context(replica(each)) for each in self._others]
@@ -127,7 +127,7 @@ class Crew:
         return [each.until("trained") for each in self._survivors]
 
     def _effects(self, at: float, victims: int) -> Kill:
-        """Return the effects of a kill before which `victims` victims were left."""
+        """Return the effects of a kill. Before it, `victims` victims were alive."""
         without = SURVIVORS + victims - 1
         noticed, configured, recovered, left_at = [], [], [], [0]
         for each in self._survivors:

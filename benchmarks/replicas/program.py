@@ -27,7 +27,7 @@ from innet.torch.torchft import DeferredErrors, ProcessGroupInnet
 
 LOCAL = "127.0.0.1"
 JOIN_WITHIN_MS = 600_000
-"""The lighthouse waits that long for a replica that it hears of: no replica is ever only slow."""
+"""The time for which the lighthouse waits for a known replica, long enough for any slow one."""
 
 
 def say(event: str, **facts: Any) -> None:
@@ -101,7 +101,7 @@ def train(training: Training) -> None:
 
 
 def _timed(group: ProcessGroup) -> ProcessGroup:
-    """Return the process group, which now says when it is configured anew."""
+    """Return the process group, changed so that it reports each new configuration."""
     configure = group.configure
 
     def timed(*arguments: Any, **more: Any) -> None:

@@ -29,20 +29,20 @@ class Replica:
     events: list[dict[str, Any]] = field(default_factory=list)
 
     def prepare(self, training: Training) -> None:
-        """Hand a training to it. Say `begin` when all replicas are ready."""
+        """Hand a training to the replica. Call :meth:`begin` when all replicas are ready."""
         self.events.clear()
         self._write(json.dumps(asdict(training)))
 
     def begin(self) -> None:
-        """Let it train."""
+        """Let the replica train."""
         self._write("begin")
 
     def leave(self) -> None:
-        """Let it leave as soon as it has trained."""
+        """Let the replica leave as soon as it has trained."""
         self._write("leave")
 
     def kill(self) -> None:
-        """Kill it with SIGKILL."""
+        """Kill the replica with SIGKILL."""
         self.process.kill()
         self.process.wait()
 
@@ -55,7 +55,7 @@ class Replica:
         raise InnetError(f"a replica has ended:\n{self.log.read_text()[-4000:]}")
 
     def all(self, name: str) -> list[dict[str, Any]]:
-        """Return its events of a kind."""
+        """Return the replica's events of a kind."""
         return [event for event in self.events if event["event"] == name]
 
     def _write(self, line: str) -> None:

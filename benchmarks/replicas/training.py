@@ -51,7 +51,7 @@ class Digits:
 def stepping(
     learning: Learning, manager: torchft.Manager, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> Iterator[Callable[[Draw], None]]:
-    """Yield a function that makes one step, of the algorithm, on a batch that it draws.
+    """Yield a function that makes one step of the algorithm, on a batch that it draws.
 
     With ``DDP`` it draws the batch after the quorum, which may change the Manager's step.
     """

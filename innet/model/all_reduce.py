@@ -92,7 +92,7 @@ def switch(n: float, link: LinkModel, slots: SlotParameters, hops: int = 1) -> f
 
 
 def hierarchy(n: float, link: LinkModel, slots: SlotParameters) -> float:
-    """Return the time with racks' switches below a root switch, all over links of the same kind.
+    """Return the time through rack switches below a root switch, with the same kind of link everywhere.
 
     A rack's switch sends one frame up for every frame that each of its workers sends. So the links
     between switches carry as much as a worker's link. A round trip takes twice as long.

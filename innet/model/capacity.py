@@ -47,11 +47,12 @@ def capacity(
     slots: int = 0,
     switch_slots: int = 0,
 ) -> Capacity:
-    """Return what a switch can do for jobs at such links.
+    """Return the capacity of a switch for jobs whose workers have such links.
 
     `round_trip` is measured, in seconds. Without one it is that of `hops` links each way. `slots`
     are those of a job, by default as many as fill the link. `switch_slots` are those of the switch,
-    by default the compiled program's. Raises UsageError.
+    by default the compiled program's. Raises UsageError if the job does not fit the switch, or if
+    no program has so many lanes.
     """
     switch_slots = switch_slots or SWITCH_SLOTS.get(lanes, 0)
     if not switch_slots:
@@ -76,7 +77,7 @@ def capacity(
 def slots_needed(bits_per_second: float, round_trip: float, packet_bytes: int) -> int:
     """Return bandwidth x round trip / packet bits, rounded up: the slots that fill a link."""
     exact = bits_per_second * round_trip / (8 * packet_bytes)
-    return max(1, math.ceil(exact - 1e-9))  # a rounding error is no packet
+    return max(1, math.ceil(exact - 1e-9))  # a rounding error must not add a packet
 
 
 def aligned(slots: int) -> int:

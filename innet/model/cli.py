@@ -36,7 +36,7 @@ LinkName = Annotated[
 Latency = Annotated[
     str,
     typer.Option(
-        help="Latency of a link, in seconds or as in 5us. Links with a name have one already."
+        help="Latency of a link, in seconds or as in 5us. A link given by name has its own."
     ),
 ]
 SlotCount = Annotated[int, typer.Option(min=1, help="Chunks in flight in the switch.")]
@@ -213,8 +213,8 @@ def simulate_slots(
 ) -> None:
     """Simulate the sum of a vector through a tree of switches, or a whole collective.
 
-    Without --collective, it simulates one exchange. For a collective of floats, it also simulates the
-    exchange in which the workers agree on scales.
+    Without --collective, the command simulates one exchange. For a collective of floats, it also
+    simulates the exchange in which the workers agree on scales.
     """
     from innet.model.scenario import Scenario, SimulatedLink, switch_tree
     from innet.model.simulate import simulate, simulate_collective
@@ -325,9 +325,10 @@ def show_scaling(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate weak scaling, beside the figures that others have published.
+    """Simulate weak scaling, and show it beside published figures.
 
-    Without a model, it simulates the networks of EASGD's Table 4, with their published step times.
+    Without a model of your own, the command simulates the neural networks of EASGD's Table 4, with
+    their published step times.
     """
     from innet.model.published import TABLE_4
     from innet.model.scaling import Curve, ThreeTierNetwork, published_curve, weak_scaling

@@ -21,7 +21,7 @@ from innet.model.links import LinkModel
 WORDS = 4
 """Lanes at the beginning of an exchange that show whether all workers make the same call."""
 _GATHERED = 4
-"""The most packets in which small vectors of all workers are gathered."""
+"""A vector is small if its values fit into this many packets, with room for every worker's values."""
 _LANE = 4
 
 _SUMS = ("all-reduce", "reduce-scatter", "reduce")
@@ -80,7 +80,10 @@ def link_bytes(collective: str, p: int, n: float, slots: SlotParameters) -> tupl
 def through_switches(
     collective: str, p: int, n: float, link: LinkModel, slots: SlotParameters, levels: int = 1
 ) -> float:
-    """Return the time through a tree of so many levels of switches. Raises UsageError."""
+    """Return the time through a tree with `levels` levels of switches.
+
+    Raises UsageError for an unknown collective.
+    """
     packet = _LANE * slots.lanes
     return sum(
         all_reduce.switch(packet * chunks, link, slots, hops=levels)

@@ -1,11 +1,11 @@
 """A simulation of the slot protocol, packet by packet.
 
-It simulates workers, links with a rate, a delay and a probability of loss, and a tree of switches.
-It follows docs/slot-protocol.md as far as that affects time. Chunk c goes
-through slot c mod S, and the next chunk of a slot starts when the slot's result has arrived. A
-repeated contribution counts once, and is answered from the cell if the result is there. A worker
-repeats a chunk whose result is overdue by a fixed timeout. The hosts' real timer adapts, and they
-notice most losses sooner, so under loss the simulated times are upper bounds.
+The simulation has workers, links with a rate, a delay and a probability of loss, and a tree of
+switches. It follows docs/slot-protocol.md as far as that affects time. Chunk c goes through slot c
+mod S, and the next chunk of a slot starts when the slot's result has arrived. A repeated
+contribution counts once, and is answered from the cell if the result is there. A worker repeats a
+chunk whose result is overdue by a fixed timeout. The hosts' real timer adapts, and they notice most
+losses sooner, so under loss the simulated times are upper bounds.
 """
 
 import heapq
@@ -63,7 +63,7 @@ class _Simulation:
 
 
 class _Channel:
-    """One direction of a link. It sends one packet after the other, and then delays or loses it."""
+    """One direction of a link. It sends one packet at a time, and then delays or loses the packet."""
 
     def __init__(self, simulation: _Simulation, direction: Direction, count: int) -> None:
         self._simulation, self._direction, self._count = simulation, direction, count
@@ -105,7 +105,7 @@ class _SimulatedSwitch:
     ) -> None:
         self._simulation = simulation
         self._children: list[tuple[_SimulatedWorker | _SimulatedSwitch, _Channel]] = []
-        self._arrived: dict[int, set[int]] = {}  # by chunk without a result: its contributors
+        self._arrived: dict[int, set[int]] = {}  # the contributors of each chunk without a result
         self._done: set[int] = set()  # chunks with a result
         self._send_up = above.attach(self, node, count) if above and node else None
 
@@ -133,14 +133,15 @@ class _SimulatedSwitch:
         arrived.add(number)
         if len(arrived) == len(self._children):
             if self._send_up:
-                self._send_up(chunk)  # also for a repetition: either way may have lost it
+                self._send_up(chunk)  # also a repetition: the sum or its result may be lost
             elif not complete:
                 self._finish(chunk)
 
     def _finish(self, chunk: int) -> None:
         self._arrived.pop(chunk, None)
         self._done.add(chunk)
-        # All children have sent this chunk, so none still asks for the slot's last but one.
+        # All children have sent this chunk, so they have the result of the slot's chunk before it.
+        # None of them asks any more for the result before that.
         self._done.discard(chunk - 2 * self._simulation.slots)
         for child, channel in self._children:
             channel.carry(child.result, chunk)

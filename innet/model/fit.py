@@ -91,7 +91,7 @@ def _rows(measurements: dict[str, Any]) -> tuple[list[list[float]], list[float]]
 
 
 def _not_negative(matrix: "np.ndarray[Any, Any]", right: "np.ndarray[Any, Any]") -> Any:
-    """Return the least-squares solution with nothing below zero, trying all sets of zeros."""
+    """Return the least-squares solution without negative values. All sets of zeros are tried."""
     columns = matrix.shape[1]
     scale = np.abs(matrix).max(axis=0)
     scale[scale == 0] = 1

@@ -52,6 +52,6 @@ def scaling_efficiency(update: float, compute: float, communicate: float) -> flo
 def elastic_overlapped(iterations: int, update: float, compute: float, communicate: float) -> float:
     """Return the time of Sync EASGD3 (You et al., section 6.1.3): T (max(l_comp, l_comm) + l_up).
 
-    The exchange of the weights overlaps the pass. The update needs both.
+    The exchange of the weights overlaps the forward and backward pass. The update needs both.
     """
     return iterations * (max(compute, communicate) + update)

@@ -1,8 +1,9 @@
 """The nodes of a scenario, and the time that each direction of their links takes.
 
-Nodes that behave the same appear once, with their number. On links without loss, background or slow
-ones these are all workers that start at the same time and, if all their racks are the same, all
-racks. So thousands of equal workers take no longer to simulate than one.
+Nodes that behave the same appear once, with their number. If no link loses packets, carries
+background traffic or is slow, then all workers that start at the same time behave the same. So do
+racks whose workers are the same. Thousands of equal workers then take no longer to simulate than
+one.
 """
 
 from collections import Counter
@@ -17,10 +18,11 @@ from innet.model.scenario import Level, Scenario
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of a link, in seconds: of a packet, of the bucket, and of the delay.
+    """One direction of a link. All values but `loss`, a share of packets, are in seconds.
 
-    Background traffic is a burst that takes `work` seconds, at `phase` and every `period` seconds
-    before and after.
+    `packet` and `bucket` are the times to send a packet and a bucketful of bytes. Background
+    traffic is a burst that takes `work` seconds, at `phase` and every `period` seconds before and
+    after.
     """
 
     packet: float
@@ -34,7 +36,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class ModelNode:
-    """A worker, or a switch with the nodes below it. Its parent has `count` of them."""
+    """A worker, or a switch with the nodes below it. The parent has `count` such nodes."""
 
     up: Direction
     down: Direction
@@ -72,7 +74,7 @@ def _links(
 
 
 def _direction(level: Level, bits: int, slow: bool, phase: float) -> Direction:
-    """Return a direction; its `phase` is given as a share of the period."""
+    """Return one direction of a link, given its `phase` as a share of the period."""
     link = level.link
     rate = link.rate / (level.slowdown if slow else 1.0)
     work = 8 * link.background_burst / rate if link.background else 0.0
@@ -89,7 +91,7 @@ def _spread(found: Sequence[ModelNode], switches: int) -> list[Sequence[ModelNod
 
 
 def _grouped(found: Sequence[ModelNode], lossy: bool) -> tuple[ModelNode, ...]:
-    """Return each distinct node with its count. Losses keep equal nodes apart."""
+    """Return each distinct node with its count. Equal nodes that lose packets stay apart."""
     if lossy:
         return tuple(found)
     return tuple(replace(node, count=count) for node, count in Counter(found).items())

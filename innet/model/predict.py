@@ -11,7 +11,7 @@ ALGORITHMS = {
     "pipe-sgd": iteration.pipelined,
     "sync-easgd-3": iteration.elastic_overlapped,
 }
-"""Functions that return seconds, from iterations, update, compute and communicate."""
+"""The models by name: functions of iterations, update, compute and communicate that return seconds."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Prediction:
     exposed: float
     """Communication that nothing hides, in seconds."""
     efficiency: float
-    """The scaling efficiency of equation (7), from 0 to 1: an iteration alone over an iteration here."""
+    """The scaling efficiency of equation (7), from 0 to 1: one worker's seconds alone, over `seconds`."""
 
     @property
     def hidden(self) -> bool:
@@ -46,7 +46,7 @@ class Prediction:
 def communication(
     workers: int, workload: Workload, link: LinkModel, slots: SlotParameters, rack: int
 ) -> dict[str, float]:
-    """Return the seconds of one all-reduce, by transport; with a hierarchy if one rack is too small."""
+    """Return the seconds of one all-reduce by transport, with a hierarchy if one rack is too small."""
     n = workload.size
     seconds = {
         "server": all_reduce.server(workers, n, link),
@@ -63,7 +63,7 @@ def communication(
 def predictions(
     workers: int, workload: Workload, link: LinkModel, slots: SlotParameters, rack: int = 32
 ) -> list[Prediction]:
-    """Return all combinations by time, and by communication if they are equally fast."""
+    """Return every algorithm over every transport, the fastest first, then by least communication."""
     alone = workload.update + workload.compute
     found = [
         Prediction(

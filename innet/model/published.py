@@ -22,7 +22,7 @@ ISC20 = (
 
 @dataclass(frozen=True)
 class WeakScaling:
-    """The weak scaling of a network: bytes of its model, seconds of one node's step.
+    """The weak scaling of a neural network: bytes of its model, seconds of one node's step.
 
     `efficiency` is by nodes. A node has 68 cores, so 64 nodes are the paper's 4,352 cores.
     """
@@ -46,16 +46,16 @@ TABLE_4 = (
         SC17,
     ),
 )  # fmt: skip
-"""Table 4. It has the times. The sizes of the models are those of their own papers."""
+"""Table 4 has the times only. The sizes of the models come from the models' own papers."""
 
 
 @dataclass(frozen=True)
 class Offloaded:
-    """An all-reduce in switches, times as fast as on the hosts, with `nodes` nodes."""
+    """A published `speedup`: the time of an all-reduce on `nodes` hosts, over that in switches."""
 
     nodes: int
     size: float | None
-    """Bytes of the vector; None: the best case of several sizes, which the abstract does not name."""
+    """Bytes of the vector; None: the best case of several sizes, without the size in the abstract."""
     speedup: float
     source: str
 

@@ -31,7 +31,7 @@ _EQUAL = 1e-9
 
 
 def run(scenario: Scenario) -> SimulationResult:
-    """Return what :func:`innet.model.events.run` returns, for thousands of workers. Raises UsageError.
+    """Return the result of :func:`innet.model.events.run`, also for thousands of workers.
 
     Raises UsageError if a link loses packets: chunks then overtake each other.
     """
@@ -68,7 +68,7 @@ class _Recurrence:
         )  # fmt: skip
 
     def _window(self, window: int) -> tuple[float, float]:
-        """Carry a window of chunks. Return the least and greatest time from slot's use to use."""
+        """Carry a window of chunks. Return the shortest and the longest time between uses of a slot."""
         least, greatest = np.inf, 0.0
         for row in self._results[:window]:
             arrived = self._carried(row)
@@ -99,7 +99,7 @@ class _Recurrence:
         return greatest if greatest - least <= _EQUAL * greatest else 0.0
 
     def _skip(self, period: float, windows: int) -> int:
-        """Move all times by some windows. Return the number of their chunks."""
+        """Move all times on by `windows` windows. Return the number of chunks in them."""
         self._results += windows * period
         for line in self._lines():
             line.free = line.free + windows * period
@@ -134,7 +134,7 @@ def _levels(top: tuple[ModelNode, ...]) -> list[_Level]:
 class _Lines:
     """One direction of all links of a level. Each sends one packet after the other.
 
-    `free` is the time at which each has sent all that came so far.
+    `free` is the time at which each link has sent all packets that came so far.
     """
 
     def __init__(self, directions: Sequence[Direction]) -> None:
@@ -168,8 +168,9 @@ class _Background:
     def sent(self, free: Seconds, now: Seconds) -> Seconds:
         """Return when each link is free after the bursts that have come by now.
 
-        A burst takes less time than the period. So it waits for the whole backlog, or for none of
-        the bursts before it. The link is free after all bursts, or after the last one alone.
+        A burst takes less time than the period between bursts. So there are two cases. If the
+        backlog lasts until the last burst, the link sends all bursts one after the other. Otherwise
+        the last burst finds the link free. The later of the two times is right.
         """
         last = np.floor((now - self._phase) / self._period)
         alone = self._phase + last * self._period - self._bucket + self._work

@@ -21,7 +21,10 @@ from innet.model.simulate import simulate
 from innet.model.stragglers import Seconds, Stragglers, fitted
 
 _DRAWS = 1000
-"""Draws of the slowest worker. It varies more than what follows it, which takes longer to simulate."""
+"""Draws of the slowest worker's computation.
+
+The communication after it varies less and takes longer to simulate, so that there are fewer draws of it.
+"""
 
 _EQUAL = Stragglers()
 
@@ -69,13 +72,16 @@ class ScalingPoint:
 
 
 EDR = ThreeTierNetwork(SimulatedLink(100e9, 6.01e-6 / 7 / 2))
-"""The network of SHARP's published 128 nodes: 100 Gb/s, with the latency of a link that follows from
-the hosts' 6.01 us for an all-reduce of 8 bytes (COMHPC 2016): 7 messages of two links each."""
+"""The network of SHARP's published 128 nodes, with 100 Gb/s.
+
+The latency of a link follows from the 6.01 us that the hosts need for an all-reduce of 8 bytes (COMHPC
+2016), in 7 messages over two links each.
+"""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The weak scaling of a network, beside what others have published of it."""
+    """The weak scaling of a neural network, with published figures if there are any."""
 
     name: str
     points: list[ScalingPoint]
@@ -93,7 +99,7 @@ def published_curve(
     draws: int,
     seed: int,
 ) -> Curve:
-    """Return the curve of a published network. With `fit`, its efficiencies give the variation."""
+    """Return the curve of a published neural network. With `fit`, its efficiencies give the variation."""
     if fit:
         stragglers = replace(stragglers, variation=fitted(published.efficiency))
     workload = Workload(published.size, published.step)

@@ -113,9 +113,9 @@ def switch_tree(
 ) -> tuple[Level, ...]:
     """Return a tree with so many switches on each level, from the racks upwards; the top is added.
 
-    With an oversubscription, the links from a switch upwards carry together what its links downwards
-    carry together, divided by that factor. All sums of the switch use them. Without one, every link
-    upwards is like a worker's. `workers` are needed with an oversubscription only. Raises UsageError.
+    With an oversubscription, a switch has one link upwards. Its rate is that of all links downwards
+    together, divided by this factor. Without an oversubscription, every link upwards is like a
+    worker's. `workers` are needed with an oversubscription only. Raises UsageError.
     """
     if oversubscription < 0 or (oversubscription and not workers):
         raise UsageError(f"oversubscription {oversubscription}: give a factor above 0, and workers")
@@ -140,13 +140,13 @@ class SimulationResult:
     retransmissions: int
     lost: int
     events: int
-    """What the simulation took: events, or packets on links."""
+    """The cost of the simulation: its events, or the packets that it sent over links."""
 
     def __add__(self, other: "SimulationResult") -> "SimulationResult":
-        """Return the result of both, one after the other."""
+        """Return the result of both simulations, one after the other."""
         sums = zip(astuple(self), astuple(other), strict=True)
         return SimulationResult(*(one + next_ for one, next_ in sums))
 
     def goodput(self, size: float) -> float:
-        """Return the vector's bits per second."""
+        """Return the goodput in bits per second, given the bytes of the vector."""
         return 8 * size / self.seconds

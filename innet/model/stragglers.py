@@ -20,8 +20,9 @@ _VARIATIONS = np.arange(0, 0.5, 0.0005)
 class Stragglers:
     """The distribution of compute times, each drawn anew for every worker and step.
 
-    Times are lognormal around a mean, with `variation` as the standard deviation over the mean.
-    Besides, the share `slow` of them takes `slowdown` times as long. So the mean grows with `slow`.
+    Times are lognormal around a mean, with `variation` as the standard deviation over the mean. In
+    addition, a share `slow` of all times is `slowdown` times as long. So the mean grows with
+    `slow`.
     """
 
     variation: float = 0.0
@@ -37,11 +38,11 @@ class Stragglers:
 
     @property
     def mean(self) -> float:
-        """Return the mean time, as a multiple of that without slow ones."""
+        """Return the mean time, as a multiple of the mean without slow passes."""
         return 1 + self.slow * (self.slowdown - 1)
 
     def times(self, seconds: float, workers: int, random: np.random.Generator) -> Seconds:
-        """Return compute times, (workers,), around a mean of `seconds` without the slow ones."""
+        """Return compute times, (workers,). Without slow passes their mean is `seconds`."""
         sigma = _sigma(self.variation)
         drawn: Seconds = seconds * random.lognormal(-(sigma**2) / 2, sigma, workers)
         return np.where(random.random(workers) < self.slow, self.slowdown, 1.0) * drawn
@@ -59,10 +60,10 @@ def slowest(workers: int, variation: npt.ArrayLike) -> Seconds:
 
 
 def fitted(efficiencies: Mapping[int, float]) -> float:
-    """Return the variation with which published efficiencies, by workers, agree best.
+    """Return the variation that fits published efficiencies best, in the sense of least squares.
 
-    Every step takes as long as its slowest worker, and communication takes no time. The squares of
-    the differences are least.
+    `efficiencies` are by number of workers. The fit assumes that every step takes as long as its
+    slowest worker, and that communication takes no time.
     """
     errors = sum(
         (1 / slowest(workers, _VARIATIONS) - efficiency) ** 2
@@ -78,8 +79,9 @@ def _sigma(variation: npt.ArrayLike) -> Seconds:
 
 @cache
 def _quantiles(workers: int) -> Seconds:
-    """Return the standard normal quantiles of the largest of so many values, in the middle of steps."""
+    """Return standard normal quantiles of the largest of `workers` values, at the midpoints of steps."""
     steps = (np.arange(_POINTS) + 0.5) / _POINTS
-    # With thousands of workers u ** (1/N) is close to 1, so the upper tail is taken from below.
+    # With thousands of workers u ** (1/N) is close to 1. The small difference 1 - u ** (1/N) is
+    # more precise.
     tails = -np.expm1(np.log(steps) / workers)
     return np.array([-NormalDist().inv_cdf(tail) for tail in tails])

@@ -14,8 +14,8 @@ A collective passes through these modules, top down:
 * `work`: the handle that the caller waits for
 * `innet.host.ddp` and the agent
 
-`membership` gets a group its job and its agent; `settings` reads the environment. This package builds on
-`innet.host`. Only this package needs PyTorch for its import.
+`membership` gets a group its job and its agent; `settings` reads the environment. This package
+builds on `innet.host`. No other package of innet imports PyTorch when it is imported.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,7 @@
-"""Accelerate, which also carries Hugging Face's Trainer, accepts the backend on CPUs.
+"""A wrapper that makes Accelerate, and so Hugging Face's Trainer, accept the backend on CPUs.
 
-On CPUs Accelerate knows two backends, Gloo and MPI. It raises ValueError for any other, even for one
-that PyTorch knows. It has no setting for this. So its choice of a backend is wrapped when
+On CPUs Accelerate knows two backends, Gloo and MPI. It raises ValueError for any other, even for
+one that PyTorch knows, and has no setting to allow it. So its choice of a backend is wrapped when
 Accelerate is imported. The wrapper changes the answer only if the script has asked for innet.
 """
 
@@ -24,7 +24,8 @@ _MODULE = "accelerate.state"
 def admit() -> None:
     """Let Accelerate accept the backend, now or when it is imported.
 
-    Does nothing in a process without a controller: no other program in the environment is touched.
+    In a process without a controller, do nothing, so that other programs in the environment stay as
+    they are.
     """
     if not os.environ.get(names.CONTROLLER):
         return

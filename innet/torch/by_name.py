@@ -1,8 +1,9 @@
-"""Functions of PyTorch that refuse a backend by its name, and that groups of innet answer themselves.
+"""Wrappers for functions of PyTorch that refuse a backend by its name.
 
-``monitored_barrier`` wants the name of Gloo, though innet's groups have that barrier. ``split_group``
-refuses with an error that names no other way. Both are wrapped when a process creates its first
-group of innet, so that a script need not be changed. Groups of other backends get PyTorch's functions.
+PyTorch's ``monitored_barrier`` accepts only Gloo, though innet's groups have that barrier. Its
+``split_group`` refuses innet with an error that does not say what to do instead. Both are wrapped
+when a process creates its first group of innet, so that no script need be changed. The wrappers
+call the methods of innet's groups. For groups of other backends they call PyTorch's functions.
 """
 
 import inspect
@@ -16,12 +17,12 @@ from torch.distributed import distributed_c10d
 from innet.torch.backend import NAME
 
 _GROUP_IS: Mapping[str, str] = {"monitored_barrier": "group", "split_group": "parent_pg"}
-"""The functions, and the parameter of each that is the group, or None for the default one."""
+"""The functions, and the name of each one's parameter for the group (None: the default group)."""
 
 
 @cache
 def admit() -> None:
-    """Let groups of innet answer the functions, in a process that creates such a group."""
+    """Wrap the functions, once in a process."""
     for name, group in _GROUP_IS.items():
         wrapped = _by_the_group(getattr(distributed_c10d, name), group)
         for module in (dist, distributed_c10d):
@@ -29,7 +30,7 @@ def admit() -> None:
 
 
 def _by_the_group(function: Callable[..., Any], parameter: str) -> Callable[..., Any]:
-    """Return a function that calls the method of the same name if the group is innet's."""
+    """Return a wrapper that calls the group's method of the same name if the group is innet's."""
     signature = inspect.signature(function)
 
     @wraps(function)
@@ -45,7 +46,7 @@ def _by_the_group(function: Callable[..., Any], parameter: str) -> Callable[...,
 
 
 def _own(group: Any) -> Any:
-    """Return a group of innet, or None for any other, and for a group without this process."""
+    """Return the group if it is innet's and has this process; otherwise None."""
     if not dist.is_initialized():
         return None
     found = dist.group.WORLD if group is None else group

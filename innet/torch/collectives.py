@@ -1,8 +1,9 @@
-"""PyTorch's collectives in terms of an agent's: one way for all their forms.
+"""PyTorch's collectives, translated into collectives of an agent.
 
-A form lists tensors, or joins them in one; it may combine several collectives in one call. Here all
-of them become lists of flat tensors. `None` means that the arguments are not as the switch needs
-them. Gloo then carries the call, or raises PyTorch's usual error.
+PyTorch has several forms of each collective. A form takes lists of tensors, or one tensor that
+joins them, and may combine several collectives in one call. Here all forms become lists of flat
+tensors. `None` means that the arguments are not as the switch needs them. Gloo then carries the
+call, or raises PyTorch's usual error.
 """
 
 from collections.abc import Hashable, Sequence
@@ -230,7 +231,7 @@ def put_sparse(tensor: torch.Tensor, values: torch.Tensor) -> None:
 
 
 def put_all(tensors: Tensors, result: torch.Tensor) -> None:
-    """Copy the result of one all-reduce into its tensors: one after the other, or one sparse tensor."""
+    """Copy the result of one all-reduce into its tensors: dense ones in turn, or a single sparse one."""
     if result.layout != torch.strided:
         put_sparse(tensors[0], result)
         return
@@ -253,7 +254,8 @@ def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:
 def _memory_of(tensors: Tensors) -> "np.ndarray[Any, Any] | None":
     """Return a view of a tensor that numpy can have as it is, or None.
 
-    PyTorch's own operations on a few numbers take longer than their exchange.
+    Other tensors need PyTorch's operations, which take longer for a few numbers than their
+    exchange.
     """
     [tensor, *others] = tensors
     if others or tensor.dtype not in _AS_IN_NUMPY or tensor.layout != torch.strided:
@@ -264,7 +266,7 @@ def _memory_of(tensors: Tensors) -> "np.ndarray[Any, Any] | None":
 
 
 class _Joined:
-    """Several tensors as one, which are read when the agent asks for their bytes."""
+    """Several tensors as one. They are read when the agent asks for their bytes."""
 
     def __init__(self, tensors: Tensors) -> None:
         self._tensors = tensors

@@ -1,8 +1,8 @@
-"""Large all-gathers have a job of their own, so that they and sums use a link's two directions at once.
+"""A second job for large all-gathers, so that they and sums use both directions of a link at once.
 
-A reduce-scatter fills the way up, and an all-gather the way down. The calls of one job go one after the
-other, so each would wait for the other. The job is created with the first large all-gather, which all
-ranks call at the same point. Where it cannot be, all-gathers share the group's job.
+A reduce-scatter fills the way up, and an all-gather the way down. In one job, calls run one after the
+other, so each would wait for the other. The second job is created with the first large all-gather, which
+all ranks call at the same point. If it cannot be created, all-gathers share the group's job.
 """
 
 import concurrent.futures
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 LARGE = 1 << 16
-"""The bytes from which on a gathered result is large. Less takes about a round trip in any case."""
+"""The bytes from which on a gathered result is large. Smaller ones take about a round trip anyway."""
 
 
 class Gathers:
-    """A group's memberships: that of its own job, and `join`'s for large all-gathers."""
+    """A group's membership in the job of its large all-gathers. The first of them calls `join`."""
 
     def __init__(self, join: Callable[[], GroupMembership] | None) -> None:
         self._join = join
@@ -37,7 +37,7 @@ class Gathers:
         self._under_way: list[tuple[Agent, Future[Any], frozenset[int]]] = []
 
     def agent(self, usual: Agent, nbytes: int) -> Agent:
-        """Return the agent for an all-gather of so many bytes; all ranks have to call this."""
+        """Return the agent for an all-gather of `nbytes` bytes. All ranks have to call this."""
         if nbytes < LARGE or not self._join:
             return usual
         if not self._membership:
@@ -52,7 +52,7 @@ class Gathers:
         *,
         wait: bool,
     ) -> "Future[Any]":
-        """Begin a call after those of the other agent that touch the same memory."""
+        """Begin a call. First wait for the other agent's calls that touch the same memory."""
         if self._under_way:
             self._under_way = [each for each in self._under_way if not each[1].done()]
         touched: frozenset[int] = frozenset()
@@ -72,7 +72,7 @@ class Gathers:
 
     @property
     def apart(self) -> bool:
-        """Return whether there is another job, whose calls a barrier in the group's does not follow."""
+        """Return whether there is a second job. A barrier in the group's job ignores its calls."""
         return self._membership is not None
 
     def wait(self) -> None:
@@ -85,7 +85,7 @@ class Gathers:
             self._membership.leave()
 
     def abandon(self) -> None:
-        """Do the same, and delete the job, since nobody needs it any more."""
+        """Leave the job of large all-gathers, and delete it, since nobody needs it any more."""
         if self._membership:
             self._membership.abandon()
 
@@ -93,7 +93,7 @@ class Gathers:
 def joining(
     context: GroupContext, environment: Environment
 ) -> Callable[[], GroupMembership] | None:
-    """Return how to join a job for large all-gathers, or None if the settings say no."""
+    """Return a function that joins a job for large all-gathers, or None if INNET_GATHER_JOB is 0."""
     if not Settings.read(environment).gather_job:
         return None
     return partial(join_for_gathers, context, environment)

@@ -1,4 +1,4 @@
-"""The process group: collectives through the switch where it can, the others over Gloo underneath."""
+"""The process group. The switch carries the collectives that it can, and Gloo all others."""
 
 import atexit
 import contextlib
@@ -91,7 +91,7 @@ class InnetGroup(ProcessGroup):
                 )
         self._gloo._set_sequence_number_for_group()  # noqa: SLF001
         self._options = self._gloo.options
-        self._gloo_is_owed = False  # a barrier after collectives over Gloo
+        self._gloo_is_owed = False  # whether the next barrier has to wait for Gloo
         self._open = contextlib.ExitStack()
         environment = with_local_rank(os.environ, rank if first else _default_rank())
         with contextlib.ExitStack() as stack:
@@ -123,7 +123,7 @@ class InnetGroup(ProcessGroup):
     def allreduce_coalesced(
         self, tensors: Sequence[torch.Tensor], opts: Any = None, *more: Any
     ) -> dist.Work:
-        """Combine several tensors in place in one all-reduce, by the same rule."""
+        """Combine several tensors in place in one all-reduce, through the switch if it can."""
         return self._reduce("allreduce_coalesced", tensors, opts, *more)
 
     def broadcast(self, tensors: Any, opts: Any = None, *more: Any) -> dist.Work:
@@ -139,7 +139,7 @@ class InnetGroup(ProcessGroup):
         return self._carry("broadcast", reason, step, listed, (listed, opts, *more))
 
     def reduce(self, tensors: Any, opts: Any = None, *more: Any) -> dist.Work:
-        """Reduce a tensor to the root's, by the same rule."""
+        """Reduce a tensor into the root's, through the switch if it can, and else over Gloo."""
         listed = _listed(tensors)
         op, reason = switch_op(listed, operation_of(opts))
         root = root_of(opts)
@@ -153,7 +153,8 @@ class InnetGroup(ProcessGroup):
     def barrier(self, *arguments: Any, **more: Any) -> Any:
         """Wait for all ranks, and for the group's earlier collectives.
 
-        Gloo waits for those over Gloo. If there were none since the last barrier, the switch does it.
+        If collectives went over Gloo since the last barrier, so does this one. Otherwise the switch
+        carries it.
         """
         reason = "order" if self._gloo_is_owed else self._quorum_reason
         if sets_timeout(*arguments, *more.values()):
@@ -176,13 +177,13 @@ class InnetGroup(ProcessGroup):
     def allgather_coalesced(
         self, outputs: Any, inputs: Any, opts: Any = None, *more: Any
     ) -> dist.Work:
-        """Gather several tensors into lists, one list for each rank, by the same rule."""
+        """Gather several tensors into lists, one for each rank, through the switch if it can."""
         by_input = [list(each) for each in zip(*outputs, strict=True)]
         call = Gather.into_lists(by_input, inputs, self.size())
         return self._gather("allgather_coalesced", call, (outputs, inputs, opts, *more))
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, *more: Any) -> dist.Work:
-        """Reduce lists of tensors, of which each rank gets one, by the same rule."""
+        """Reduce lists of tensors, of which each rank gets one, through the switch if it can."""
         lists = [inputs] if isinstance(inputs[0], torch.Tensor) else inputs
         call = Scatter.of_lists(_listed(outputs), lists, self.rank(), self.size())
         return self._scatter("reduce_scatter", call, (outputs, inputs, opts, *more))
@@ -208,7 +209,7 @@ class InnetGroup(ProcessGroup):
         )
 
     def shutdown(self) -> None:
-        """Give everything back. Unfinished work is abandoned and fails with AgentClosed.
+        """Leave the group's jobs. Unfinished work is abandoned and fails with AgentClosed.
 
         Does nothing in a forked child: everything belongs to the parent.
         """
@@ -216,7 +217,7 @@ class InnetGroup(ProcessGroup):
             self._open.close()
 
     def abort(self) -> None:
-        """Do the same for all processes of the group, and let collectives over Gloo fail as well.
+        """Leave the group's jobs, and let unfinished work of all its processes fail, over Gloo as well.
 
         If the job was created for the group, it is deleted at once.
         """
@@ -261,7 +262,7 @@ class InnetGroup(ProcessGroup):
 
     @property
     def _quorum_reason(self) -> str:
-        """Return the reason why what needs every worker goes over Gloo, or "" if it does not."""
+        """Return the reason why calls that need every worker go over Gloo, or "" if they do not."""
         agent = self._membership.agent
         return "quorum" if agent and agent.info.min_workers < agent.info.workers else ""
 
@@ -278,7 +279,7 @@ class InnetGroup(ProcessGroup):
     ) -> dist.Work:
         """Take a step through the switch, or call Gloo if the group or the call has a reason to.
 
-        An all-gather has so many `gathered` bytes.
+        `gathered` is the size of an all-gather's result in bytes.
         """
         if reason := self._membership.reason or reason:
             work: dist.Work = self._over_gloo(name, reason, *arguments, **more)

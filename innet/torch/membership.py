@@ -71,7 +71,7 @@ class GroupContext:
     timeout: timedelta
     first: bool  # whether this is the process's first group, which gets the environment's job
     prefix: str  # of the name of a job that is created for the group
-    gathers: bool = False  # whether it is only the group's large all-gathers that need a job
+    gathers: bool = False  # whether the job is only for the group's large all-gathers
 
 
 class GroupMembership:
@@ -97,7 +97,7 @@ class GroupMembership:
         self._leave.close()
 
     def abandon(self) -> None:
-        """Do the same, but delete the job at once, since nobody needs it any more."""
+        """Leave, and delete the job at once, since nobody needs it any more."""
         if self._own:
             self._own.over = True
         self.leave()
@@ -178,7 +178,7 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
 
 
 def join_for_gathers(group: GroupContext, environment: Environment) -> GroupMembership:
-    """Do the same for the group's large all-gathers; they share its job if there cannot be another."""
+    """Join a job for the group's large all-gathers. If that fails, they share the group's job."""
     store = PrefixStore("gathers", group.store)
     further = replace(
         group, store=store, first=False, prefix=f"{group.prefix}-gathers", gathers=True
@@ -253,7 +253,7 @@ def _find_jobs(
     if settings.job and group.first:
         return None, Message(jobs=[settings.job])
     name = f"{group.prefix}-{uuid.uuid4().hex[:12]}"
-    queue = not group.gathers  # those can share the group's job
+    queue = not group.gathers  # all-gathers can share the group's job
     try:
         if nodes:
             jobs = _created_slices(settings, name, digests, nodes, queue=queue)

@@ -32,7 +32,7 @@ class Nodes:
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "tuple[Nodes | None, str]":
-        """Return the nodes, given the name of each rank's, or None and the reason.
+        """Return the nodes, given the name of each rank's node; or None and the reason.
 
         The reason is empty if there is nothing to explain, because every rank has a node of its own.
         """

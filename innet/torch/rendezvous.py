@@ -16,7 +16,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 _ANSWER_TIMEOUT = timedelta(seconds=1)
-"""The wait for an answer. Afterwards the name is read again, as it may be a dead rank 0's."""
+"""The longest wait for an answer. Then the name is read again, as it may be that of a dead rank 0."""
 
 
 def rendezvous(store: Store, rank: int, size: int, timeout: timedelta) -> Store:

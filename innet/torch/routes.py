@@ -25,9 +25,9 @@ _BY_SWITCH: Mapping[Any, tuple[ReduceOp, Sequence[torch.dtype]]] = {
 def switch_op(
     tensors: Sequence[torch.Tensor], op: dist.ReduceOp, *, sparse: bool = False
 ) -> tuple[ReduceOp | None, str]:
-    """Return the switch's operation, or None and the reason why it cannot.
+    """Return the switch's operation, or None and the reason why the switch cannot carry the call.
 
-    With `sparse`, the collective can have a sparse tensor.
+    With `sparse`, the collective may be of a sparse tensor.
     """
     way = next((way for each, way in _BY_SWITCH.items() if op == each), None)
     if way is None:

@@ -17,8 +17,9 @@ class Settings:
 
     `job` and `token` belong to an existing job, which the first group uses. `switch` and `slots`
     are for jobs that are created: empty means the only switch, 0 the default. `links` are those of
-    this process. `alone` says why this rank does not sum in shared memory with others of its node, or
-    is empty. Ranks with private sums do not: every contribution to the switch has a pad of its own.
+    this process. `alone` says why this rank does not sum in shared memory with others of its node,
+    or is empty. Ranks with private sums do not sum there: every contribution to the switch has a
+    pad of its own.
     """
 
     controller: str
@@ -76,10 +77,10 @@ class Settings:
 
 
 def with_local_rank(environment: Mapping[str, str], rank: int) -> Mapping[str, str]:
-    """Return the environment of the process with this rank in the default group, with a local rank.
+    """Return a process's environment with a local rank, given its rank in the default group.
 
-    Some launchers set no ``LOCAL_RANK``, or not for every process. Then it is Slurm's, or else the
-    rank. So no two processes of a machine take the same link.
+    Some launchers set no ``LOCAL_RANK``, or not for every process. The local rank is then Slurm's,
+    or else the rank. So no two processes of a machine take the same link.
     """
     if environment.get("LOCAL_RANK"):
         return environment

@@ -54,7 +54,7 @@ class DeferredErrors(ErrorSwallowingProcessGroupWrapper):
     """
 
     def configure(self, *arguments: Any, **more: Any) -> None:
-        """Form the group of a quorum. An error does not raise."""
+        """Form the group of a quorum. An error is reported to the Manager and not raised."""
         try:
             super().configure(*arguments, **more)
         except Exception as problem:  # noqa: BLE001 - the Manager gets it

@@ -53,7 +53,7 @@ class SwitchWork(Work):
         return self._collective.done() and self._collective.exception() is None
 
     def exception(self) -> BaseException | None:
-        """Return its error, or None."""
+        """Return the collective's error, or None as long as it has none."""
         return self._collective.exception() if self._collective.done() else None
 
     def result(self) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@
             loss(model(images), labels).backward()
             algorithm.step()
 
-Each algorithm has one small file. The networks under them are in `transports`.
+Related algorithms share a small file. The networks under them are in `transports`.
 """
 
 import importlib

@@ -56,7 +56,7 @@ class Algorithm(ABC):
             segment.set_values(transport.broadcast(segment.values()))
 
     def begin(self) -> None:  # noqa: B027 - most do nothing here
-        """Prepare a forward pass. Some algorithms wait here; leaving it out costs nothing else."""
+        """Prepare a forward pass. Some algorithms communicate here. Without this call, `step` does it."""
 
     def step(self) -> None:
         """Exchange the algorithm's vectors after a backward pass, and update the model."""

@@ -36,7 +36,7 @@ class AsyncSGD(Centred):
         super().__init__(model, optimizer, transport, packing=packing)
 
     def check(self, optimizer: Optimizer) -> None:
-        """Raise UsageError if the optimizer does not fit."""
+        """Raise UsageError if the optimizer has momentum."""
         if momentum(optimizer):
             raise UsageError("async-sgd has no momentum: use async-msgd, or momentum=0")
 
@@ -55,7 +55,7 @@ class AsyncMSGD(AsyncSGD):
     """V ← μ V - η ΔW, W ← W + V, at the server: equations (3) and (4) of You et al."""
 
     def check(self, optimizer: Optimizer) -> None:
-        """Raise UsageError if the optimizer does not fit."""
+        """Raise UsageError if the optimizer has no momentum."""
         if not momentum(optimizer):
             raise UsageError(
                 "async-msgd needs an optimizer with momentum, such as SGD(momentum=0.9)"

@@ -1,4 +1,4 @@
-"""Synchronous SGD that does not wait for stragglers, with their gradients in later steps.
+"""Synchronous SGD that does not wait for stragglers, but uses their gradients in later steps.
 
 :mod:`innet.host.deadline_sums` describes the sums. A late worker adds the part of its gradient that
 it has not sent to its next one, as in Seide, Fu, Droppo, Li and Yu, "1-Bit Stochastic Gradient
@@ -19,17 +19,18 @@ from innet.training.transports.switch import AgentTransport
 class DeadlineSGD(Algorithm):
     """W ← W - η mean(ΔW), where ΔW of a late worker may be of earlier iterations.
 
-    A late worker computes its gradients with parameters that are some iterations old, after a step with
-    its own gradients that are in no sum so far. Without that step it would give the same gradient again
-    and again, and the sum of them could be much too long. These are the local steps of Basu, Data,
-    Karakus and Diggavi, "Qsparse-local-SGD", NeurIPS 2019.
+    A late worker's parameters are some iterations old. Before it computes a gradient, it makes a
+    step of its own with those of its gradients that are in no sum so far. Without that step it
+    would compute the same gradient again and again, and the sum of them could be much too long.
+    These are the local steps of Basu, Data, Karakus and Diggavi, "Qsparse-local-SGD", NeurIPS 2019.
 
     :meth:`close` makes a last step with all gradients that have not been used so far. After it, all
     workers have the same parameters.
 
-    `deadline` is the time that a chunk waits for a worker, in seconds, before the worker counts as late.
-    By default it adapts. The transport must be an AgentTransport, and the optimizer SGD without momentum,
-    because a late worker knows the parameters only.
+    `deadline` is the time that a chunk waits for a worker, in seconds, before the worker counts as
+    late. By default it adapts. The transport must be an AgentTransport, and the optimizer SGD
+    without momentum, because a late worker receives the parameters only, and no state of the
+    optimizer.
     """
 
     def __init__(
@@ -51,12 +52,12 @@ class DeadlineSGD(Algorithm):
             )
         super().__init__(model, optimizer, transport, "packed")
         [self._segment] = self.segments
-        self._values = self._segment.values()  # without own steps
+        self._values = self._segment.values()  # without this worker's own steps
         self.sums = DeadlineSums(transport.agent, deadline)
         """The sums, which tell who is late."""
 
     def update(self) -> None:
-        """Give the gradient. Update the parameters, or take a part of them if this worker is late."""
+        """Give the gradient. Update the parameters, or receive a part of them if this worker is late."""
         with self.updating():
             gradient = self._segment.gradients().numpy()
         with self.waiting():

@@ -53,7 +53,7 @@ class Elastic(Algorithm):
         """The centre of every segment, as this worker saw it last."""
 
     def check(self, optimizer: Optimizer) -> None:
-        """Raise UsageError if the optimizer does not fit: equation (1) has no momentum."""
+        """Raise UsageError if the optimizer has momentum: equation (1) has none."""
         if momentum(optimizer):
             raise UsageError(
                 f"{type(self).__name__} has no momentum: use async-measgd, or momentum=0"
@@ -190,7 +190,7 @@ class AsyncMEASGD(AsyncEASGD):
     """Async EASGD with momentum at the workers: equations (5), (6) and (2)."""
 
     def check(self, optimizer: Optimizer) -> None:
-        """Raise UsageError if the optimizer does not fit."""
+        """Raise UsageError if the optimizer has no momentum."""
         if not momentum(optimizer):
             raise UsageError(
                 "async-measgd needs an optimizer with momentum, such as SGD(momentum=0.9)"

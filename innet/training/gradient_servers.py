@@ -16,8 +16,8 @@ class AsyncServer(CentreServer):
     """An update for every gradient, in the order of arrival (You et al., section 3.1).
 
     With `staleness_aware` a gradient's step size is divided by its staleness (Zhang et al., 2015,
-    as in Arnold, 2016). The staleness is the number of updates since the worker's last pull; only
-    more than 1 counts.
+    as in Arnold, 2016). The staleness is the number of updates since the worker's last pull. A
+    staleness of 0 or 1 changes nothing.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class HogwildServer(CentreServer):
         self._optimizers = [CentreOptimizer(self.centre, like) for _ in range(workers)]
 
     def rule(self) -> Rule:
-        """Return the rule of an update for every gradient. Others never lock a whole vector."""
+        """Return the rule of an update for every gradient. Other servers lock no vector either."""
         return Rule(self._like, asynchronous=True)
 
     def pull(self, worker: int) -> Tensor:
@@ -163,8 +163,8 @@ class BackupServer(BatchServer):
     def rule(self) -> Rule:
         """Return the rule for all workers. Raises UsageError if there are backups.
 
-        Other servers with quorums do not lower the quorum when a worker leaves, so the slower ones
-        would wait for it.
+        Other servers with quorums do not lower the quorum when a worker leaves. The remaining
+        workers could then wait for it.
         """
         if self._batch < self.workers:
             raise UsageError("backup workers need the parameter servers of innet.training")

@@ -68,7 +68,7 @@ class MessageCodec:
 
 
 class Mirror:
-    """One end of a connection on which each vector travels as its difference to the one before.
+    """One end of a connection on which each vector travels as its difference to the previous one.
 
     Both ends begin with `known`, and add up the decoded differences. The codec's error in one
     difference is therefore part of the next one, and errors do not add up: the other end is never

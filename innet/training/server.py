@@ -30,8 +30,9 @@ LOST = (
 class Rule:
     """A server's treatment of gradients, in terms that other parameter servers understand.
 
-    With `asynchronous` every gradient is an update. Otherwise the mean of all workers' gradients is
-    one. An update is a step of `like`, with the step size that comes with the gradients.
+    With `asynchronous` every gradient is an update. Otherwise the mean of all workers' gradients
+    makes one update. An update is a step of `like`, with the step size that comes with the
+    gradients.
     """
 
     like: Optimizer

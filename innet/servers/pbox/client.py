@@ -61,10 +61,10 @@ def connect(
       them (0: all). A later worker gets the parameters, and its gradient is dropped. With
       ``"async"`` every gradient is a step of its own.
     - `reduction`: ``"mean"`` or ``"sum"`` of the gradients of one step. An asynchronous step has
-      one.
+      only one gradient.
     - `chunk_bytes`: the size of the chunks that keys are cut into.
-    - `timeout`: seconds. Servers wait so long for a worker that keeps others waiting, and this
-      worker waits so long for a server.
+    - `timeout`: seconds. Servers wait so long for a worker that keeps others waiting. This worker
+      waits so long for a server.
     - `tls`: a folder with a worker's certificate, for servers that were started with ``--tls``.
 
     Raises UsageError, NotAuthorized, AlreadyExists (the rank is taken), NoCapacity (no memory for
@@ -174,7 +174,7 @@ class Client:
     def submit(
         self, gradients: Arrays, out: Arrays | None = None, *, keys: Sequence[int] | None = None
     ) -> "Future[None]":
-        """Do the same as :meth:`push_pull` in the background, in the order of the calls.
+        """Run :meth:`push_pull` in the background, in the order of the calls.
 
         Leave the arrays alone until the future is done. With `keys`, all workers of a synchronous
         job must submit in the same order.
@@ -209,7 +209,7 @@ class Client:
         return int(self._library.client_bytes(self._client)) if self._client else 0
 
     def close(self) -> None:
-        """Leave the job, and end the exchanges under way here. May be called twice.
+        """Leave the job, and end this client's exchanges. May be called twice.
 
         In a forked child this does nothing: the connection belongs to the parent.
         """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from innet.servers.pbox.relay import Relay
 
 _RETRY_S = 0.1
-# These limits matter on a machine that is far too busy: without one of them, everything goes on at once.
+# These limits matter only on a machine that is far too busy. On others, the answer comes at once.
 _REASON_WITHIN_S = 20.0
 _NOTICED_WITHIN_S = 20.0
 
@@ -177,8 +177,8 @@ class Connections:
     def told(self, server: int) -> InnetError | None:
         """Return the error with which a server has ended the job, or None if it sends none in time.
 
-        An error that another server has sent counts as well. A server that has ended sends none, which
-        shows at once.
+        An error that another server has sent counts as well. If the server's process has ended, its
+        connection is closed, and there is nothing to wait for.
         """
         for each in [server, *(other for other in self.servers if other != server)]:
             deadline = time.monotonic() + (_REASON_WITHIN_S if each == server else 0.01)
@@ -189,12 +189,12 @@ class Connections:
                     break
                 except InnetError as why:
                     return why
-                if "error" in message:  # else it was sent before
+                if "error" in message:  # other messages were sent before the error
                     return messages.raised(message)
         return None
 
     def close(self, *, goodbye: bool) -> None:
-        """Hang up; with `goodbye`, tell the servers first that it is on purpose.
+        """Close the connections. With `goodbye`, first tell the servers that this is on purpose.
 
         Then wait up to 20 s until the servers have closed their side. From then on the rank has left
         the job, and if it was the last one, the job's name is free.

@@ -15,7 +15,7 @@ from innet.servers.pbox import native
 class Core:
     """A core of the server: a thread, a port, and its chunks of all jobs.
 
-    Workers know the `port`, and the core serves the connections of the `listener`.
+    Workers connect to the `port`. The core serves the connections that the `listener` accepts.
     """
 
     def __init__(self, listener: socket.socket, port: int, events: int, cpu: int | None) -> None:

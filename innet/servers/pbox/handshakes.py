@@ -76,7 +76,7 @@ class Handshakes:
     def _deadline(self, sock: socket.socket) -> float:
         with self._lock:
             if sock not in self._pending:
-                raise ConnectionAbortedError("others have come since")
+                raise ConnectionAbortedError("too many newer connections have come")
             return self._pending[sock]
 
     @contextlib.contextmanager

@@ -38,7 +38,7 @@ class JobTable:
             return {name: job.stats() for name, job in self._jobs.items()}, self._reserved()
 
     def join(self, who: Registration, member: Member) -> ServedJob:
-        """Add a worker to its job. Jobs are created one at a time; the others go on meanwhile.
+        """Add a worker to its job. Jobs are created one at a time. Existing jobs go on meanwhile.
 
         Raises UsageError, NotAuthorized, AlreadyExists and NoCapacity.
         """
@@ -58,7 +58,7 @@ class JobTable:
             self._file_away(job)
 
     def obey(self, message: dict[str, Any], job: ServedJob, rank: int, member: Member) -> None:
-        """Do what a worker requests. Raises NotAuthorized if it may not."""
+        """Carry out a worker's request. Raises NotAuthorized if the worker may not send it."""
         with self._lock:
             match message:
                 case {"initialised": True} if rank == 0 and not job.ready:
@@ -131,7 +131,7 @@ class JobTable:
                 del self._freeing[number]
 
     def _file_away(self, job: ServedJob) -> None:
-        """Free an ended job's name at once; its memory is free when the cores have let go of it."""
+        """Free an ended job's name at once. Its memory is free once all cores have freed their parts."""
         if job.ended and self._jobs.get(job.registration.job) is job:
             del self._jobs[job.registration.job]
             self._freeing[job.number] = job

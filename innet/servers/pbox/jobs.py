@@ -51,7 +51,7 @@ class Member:
                 self.hang_up()
 
     def hang_up(self) -> None:
-        """Close this direction of the connection; the worker then closes the other one."""
+        """Close the server's direction of the connection. The worker then closes the other one."""
         try:
             self._sock.settimeout(_TELL_WITHIN_S)
             self._sock.shutdown(socket.SHUT_WR)

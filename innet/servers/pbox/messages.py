@@ -78,7 +78,7 @@ def receive_size(sock: socket.socket, most: int, deadline: float | None = None) 
 
 
 def receive_body(sock: socket.socket, size: int, deadline: float | None = None) -> bytes | None:
-    """Receive `size` bytes, or None at the end. Raises OSError.
+    """Receive `size` bytes, or None if the peer has hung up. Raises OSError.
 
     Memory is allocated for received bytes only, not for the announced size.
     """

@@ -27,7 +27,7 @@ _JOB = {
 }
 _JOB_NOW = {
     "workers": ("job_workers", "Workers that the job is for."),
-    "joined": ("job_joined", "Workers that are there."),
+    "joined": ("job_joined", "Workers that are connected."),
     "bytes": ("job_reserved_bytes", "Memory that is reserved for the job."),
     "most_stale": ("job_most_staleness", "The largest staleness so far, in updates."),
 }

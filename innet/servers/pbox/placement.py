@@ -39,8 +39,9 @@ class Placement:
 def place(sizes: Sequence[int], cores: Sequence[int], chunk_bytes: int = CHUNK_BYTES) -> Placement:
     """Cut keys of `sizes` floats into chunks, and give them to servers that have `cores` each.
 
-    The largest chunk is given first, always to the core that has least, so no two cores differ by
-    more than one chunk. Between equal cores, servers alternate. Raises UsageError.
+    Chunks are given out from the largest to the smallest, each to the core that has least. So no
+    two cores differ by more than one chunk. Between equal cores, servers alternate. Raises
+    UsageError.
     """
     length = _chunk_floats(chunk_bytes)
     counts = [-(-size // length) for size in sizes]

@@ -61,13 +61,13 @@ VIOLATIONS: Mapping[int, str] = {
     Violation.SLOW: "nothing was said for too long",
     Violation.CROWD: "there are too many connections",
 }
-"""The same in words."""
+"""The broken rules in words."""
 
 
 class CoreEvent(enum.IntEnum):
     """An event that a core reports about a job."""
 
-    REMOVED = 0  # its memory is free
+    REMOVED = 0  # the job's memory is free
     LEFT = 1  # a worker's connection has ended
     MISSED = 2  # a worker has left without a push that the others need
     SILENT = 3  # a worker has kept the others waiting for too long
@@ -81,7 +81,7 @@ class Outcome(enum.IntEnum):
     AGAIN = 1  # it is not done: call again
     LOST = 2  # a core has closed its connection
     REFUSED = 3  # a core has refused a frame
-    CONFUSED = 4  # a core has sent what is no answer
+    CONFUSED = 4  # a core has sent something that is no answer
     TOLD = 5  # a server has said something on its control connection
 
 

@@ -81,7 +81,7 @@ class Relay:
             for sock, events in flow.waits_for():
                 wanted[sock] |= events
         for sock, events in wanted.items():
-            if events:  # a socket that nobody waits for may have hung up
+            if events:  # else poll would report a hang-up again and again
                 poll.register(sock, events)
         poll.poll(_LOOK_EVERY_S * 1e3)
 
@@ -124,12 +124,12 @@ class _Flow:
             self._end()
 
     def _filled(self) -> int:
-        """Fill the buffer, of which a record of TLS is a small part. Return the bytes in it."""
+        """Fill the buffer, which has room for many records of TLS. Return the bytes in it."""
         size = 0
         while size < _BUFFER_BYTES and not self._source_ended:
             try:
                 received = self._source.recv_into(self._buffer[size:])
-            except OSError:  # also that there is no more yet
+            except OSError:  # also if no more has arrived yet
                 if size:
                     break
                 raise
@@ -140,7 +140,8 @@ class _Flow:
     def _end(self) -> None:
         self.ended = True
         if isinstance(self._sink, ssl.SSLSocket):
-            # It sends the peer the end. That the peer's own end is still to come is no error here.
+            # This tells the peer that no more bytes come. It is no error that the peer may still
+            # send.
             with contextlib.suppress(OSError, ValueError):
                 self._sink.unwrap()
         shut(self._sink, socket.SHUT_WR)

@@ -48,7 +48,7 @@ class ServerTls:
 
 
 class Front:
-    """A TCP port that speaks TLS, in front of a plain `listener` that only this process reaches.
+    """A TCP port for TLS, in front of a plain `listener` that only this process can reach.
 
     `outer` is the listening socket of the port. A client with a certificate that does not suffice gets
     the bytes of `refusal`, and is reported.
@@ -145,7 +145,7 @@ class Front:
             raise
 
     def _refuse(self, secured: ssl.SSLSocket, why: InnetError) -> None:
-        """Send the reason, and wait for the client's end, which a reset could lose the reason."""
+        """Send the reason, and wait until the client hangs up. An earlier reset could lose the reason."""
         secured.sendall(self._refusal(why))
         shut(secured, socket.SHUT_WR)
         while secured.recv(1 << 12):
@@ -160,7 +160,8 @@ class Front:
 def _bind(listener: socket.socket) -> int:
     """Bind a Unix socket, and return a descriptor by which only this process reaches it.
 
-    It has no file that others could open, or that would stay if this process is killed.
+    The socket has no file. Nobody else can open it, and nothing stays behind if this process is
+    killed.
     """
     with tempfile.TemporaryDirectory(prefix="innet-pbox-") as folder:  # nobody else can enter it
         listener.bind(f"{folder}/core")
@@ -196,7 +197,7 @@ class ClientTls:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Notice when a client's machine has died. A core does the same without TLS."""
+    """Let the kernel notice when a client's machine has died. Without TLS, a core does the same."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_AFTER_MS)

@@ -19,11 +19,11 @@ from innet.servers.pbox.jobs import Member, ServedJob
 from innet.servers.pbox.secured import Front, ServerTls
 
 _BREATHER_S = 0.1
-_SHOWN = 20  # characters of a version that a stranger names
+_SHOWN = 20  # characters of a version, which an unknown peer has sent
 
 
 def _ignore(_event: str, **_values: object) -> None:
-    """Report nothing: the default of a server."""
+    """Report nothing. This is a server's default."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Server:
     def _listen(
         self, host: str, port: int, setting: str, refusal: Callable[[InnetError], bytes]
     ) -> tuple[socket.socket, int]:
-        """Return a listening socket, with a front before it if there is TLS, and the port."""
+        """Return a listening socket and its port. With TLS, a :class:`Front` is before the socket."""
         outer = listen(host, port, setting)
         number: int = outer.getsockname()[1]
         if not self._tls:
@@ -196,7 +196,7 @@ class Server:
             sock.close()
 
     def _where(self) -> list[list[Any]]:
-        """Return host and port of every core. An empty host means the control side's."""
+        """Return host and port of every core. An empty host means that of the control side."""
         hosts = self._data_hosts or ("",)
         return [[hosts[number % len(hosts)], core.port] for number, core in enumerate(self._cores)]
 

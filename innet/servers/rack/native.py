@@ -57,7 +57,7 @@ class Counts(ctypes.Structure):
 
 
 class Parameters:
-    """The parameters of all jobs at one switch, for its outgoing results. Raises CompilerError.
+    """The parameters of all jobs at one switch, applied to its outgoing results. Raises CompilerError.
 
     All jobs together may use `most_bytes`. A job that has been silent for `silent_s` seconds is
     forgotten when another one needs its memory.
@@ -91,7 +91,7 @@ class Parameters:
         return {name: getattr(raw, name) for name in _COUNTS}
 
     def close(self) -> None:
-        """Free everything. No switch may call the function any more."""
+        """Free everything. The switch must not call the function from then on."""
         self._library.parameters_free(self._parameters)
 
     def __enter__(self) -> Self:

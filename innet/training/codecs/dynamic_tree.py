@@ -13,9 +13,9 @@ relative to the vector's largest magnitude s.
 **Bytes per element**: 1, plus 4 for s.
 
 **Error bound**: half a cell, ``0.45 * 10**-z / 2**(6 - z) * s``, where ``10**-(z + 1) <= |x| / s <=
-10**-z`` and z is at most 6. Below that it is ``10**-7 * s``. To both float32 adds ``s * 2**-22 +
-2**-149``. So small values keep some of their digits, and large ones have 6 bits. An s below
-``2**-100`` counts as ``2**-100``. If a value is not finite, all decoded values are NaN.
+10**-z`` and z is at most 6. Below that it is ``10**-7 * s``. The rounding of float32 adds ``s *
+2**-22 + 2**-149`` to both. So small values keep some of their digits, and large ones have 6 bits.
+An s below ``2**-100`` counts as ``2**-100``. If a value is not finite, all decoded values are NaN.
 
 The codes are not evenly spaced. A sum of codes therefore means nothing, and a switch cannot add
 them.

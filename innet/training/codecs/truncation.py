@@ -12,7 +12,7 @@ number B(x):
 x is denormal. Seven mantissa bits remain, and the value is rounded towards zero. Infinities and
 NaNs stay. A NaN whose upper half would be an infinity gets its quiet bit set.
 
-A switch that adds integers cannot add these codes. The quantizer of the same width there is int16.
+A switch that adds integers cannot add these codes. Its quantizer of the same width is int16.
 """
 
 import numpy as np

@@ -34,7 +34,7 @@ class CentreClient(Protocol):
 
 
 class Transport(ABC):
-    """One worker's end of a network between `workers` workers, of which it is number `rank`.
+    """One worker's end of a network. The worker is number `rank` of `workers`.
 
     Every worker must make the same calls in the same order. Vectors are flat float32 tensors on the
     CPU. Calls raise PeerFailed if another worker is gone.
@@ -47,7 +47,7 @@ class Transport(ABC):
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
         """Compute the mean over the workers, in the background, in the order of the calls.
 
-        Do not change the vector until then. All workers get the same bits.
+        Do not change the vector until the future is done. All workers get the same bits.
         """
 
     @abstractmethod
@@ -126,7 +126,7 @@ class Background:
             future, reduce, vector = call
             try:
                 future.set_result(reduce(vector))
-            except BaseException as problem:  # noqa: BLE001 - handed to who waits for the result
+            except BaseException as problem:  # noqa: BLE001 - handed to whoever waits for the result
                 future.set_exception(problem)
 
 

@@ -1,8 +1,9 @@
 """A transport over separate parameter servers, ``innet pbox serve``, for gradients and a centre.
 
-Every vector is a job on the servers. The algorithm's own server defines the job's use of the
-gradients (:meth:`innet.training.server.CentreServer.rule`). It is made only to be asked for its rule, and
-never serves.
+Every centre of an algorithm is a job on the servers. So is every size of vector whose mean is
+computed, and every broadcast. The algorithm's own server defines the use of the gradients
+(:meth:`innet.training.server.CentreServer.rule`). It is made only for its rule and its initial
+values, and never serves.
 """
 
 import math
@@ -74,7 +75,7 @@ class PBoxTransport(Transport):
         return copy
 
     def connect(self, size: int, make: Callable[[], CentreServer]) -> CentreClient:
-        """Return a client of a job that works as the server that `make` makes."""
+        """Return a client of a job that follows the rule of the server that `make` returns."""
         server = make()
         rule = server.rule()
         client = self._join(

@@ -28,9 +28,9 @@ class ProcessGroupTransport(Transport):
     """A network over a Gloo group of all ranks. Parameter servers live in worker 0's process.
 
     Vectors that workers push to a server are encoded with `codec`. Answers are encoded as
-    differences to the previous answer (:class:`innet.training.codecs.Mirror`), because parameters
-    tolerate less compression than gradients. Means and messages are not encoded. `timeout` is in
-    seconds.
+    differences to the previous answer (:class:`innet.training.message_codecs.Mirror`), because
+    parameters tolerate less compression than gradients. Means and messages are not encoded.
+    `timeout` is in seconds.
     """
 
     def __init__(self, timeout: float = 600.0, codec: MessageCodec = PLAIN) -> None:
@@ -112,7 +112,7 @@ class ProcessGroupTransport(Transport):
         return total / self.workers
 
     def _start(self, server: CentreServer, tag: int, ranks: Iterable[int], first: int) -> None:
-        """Serve these ranks. Rank `first` is worker 0."""
+        """Start a thread that serves each of these ranks. Rank `first` is worker 0."""
         ways = {rank: mirrored(self._codec, server.centre) for rank in ranks}
         for rank, answers in ways.items():
             thread = threading.Thread(

@@ -1,8 +1,8 @@
 """Tree reduction: about 2 log P messages deep, instead of P (You et al., section 6.1.1).
 
-It also supports groups of replicas within a node (section 6.2). The replicas' vectors are summed in
-a tree, and the first replica takes the sum to the network between the nodes. The result comes back
-down the tree.
+The tree also supports groups of replicas within a node (section 6.2). The replicas' vectors are
+summed in a tree, and the first replica takes the sum to the network between the nodes. The result
+comes back down the tree.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class Tree(Transport):
         return self._down(mean)
 
     def _up(self, vector: Tensor) -> Tensor:
-        """Return the sum of the ranks below. Rank r sends it to r without r's lowest set bit."""
+        """Return the sum of this rank and all below it. Rank r sends it to r less its lowest set bit."""
         total = vector.clone()
         bit = 1
         while bit < self.workers and not self.rank & bit:

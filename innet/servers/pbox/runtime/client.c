@@ -16,7 +16,9 @@ struct piece {
 /* The connection to one core. */
 struct line {
     int socket;
-    uint32_t chunks, asked, given, taken, sent; /* chunks: in all, of this call, sent, received */
+    /* Chunks: all of the line, those of this call, those sent, and those received. `sent`: bytes of
+     * the next frame that are out. */
+    uint32_t chunks, asked, given, taken, sent;
     struct piece *piece;
     uint64_t *step;
     uint32_t *queue; /* the chunks of this call, in order */

@@ -227,7 +227,7 @@ void core_run(struct core *core)
         carry_out_orders(core);
         if (core->now - core->ticked > TICK_MS * 1000000ULL)
             tick(core);
-        if (core->doomed) { /* last: `ready` may name a connection that an earlier one has doomed */
+        if (core->doomed) { /* last: an earlier event may doom a connection in `ready` */
             core->doomed = false;
             for (uint32_t i = core->connections; i-- > 0;)
                 if (core->connection[i]->dead)

@@ -12,8 +12,8 @@
 
 enum { MOST_CONNECTIONS = 4096, HELLO_WITHIN_S = 10 };
 
-/* An event about a job, and a worker if it is about one. `kind` is an enum core_event. `rule` is the enum
- * violation of a worker that has broken a rule. */
+/* An event about a job, or about worker `rank` of a job. `kind` is an enum core_event. If the
+ * worker has broken a rule, `rule` is the enum violation. */
 struct event {
     uint64_t job;
     uint32_t kind, rank, rule, zero;
@@ -59,7 +59,7 @@ struct core {
     struct connection *connection[MOST_CONNECTIONS];
     uint32_t connections;
     uint64_t now, ticked;
-    bool stopped, doomed, full; /* a connection must go; no more can be accepted for now */
+    bool stopped, doomed, full; /* `doomed`: a connection must go; `full`: accept none for now */
     struct core_counts counts;
 };
 

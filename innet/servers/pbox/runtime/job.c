@@ -22,8 +22,8 @@ uint64_t job_bytes(uint32_t workers, uint32_t rule, uint32_t chunks, const uint3
     return floats * arrays(workers, rule) * sizeof(float) + chunks * table;
 }
 
-/* The pages are mapped here, but the core that owns them touches them first. So they lie in its NUMA
- * domain. Returns NULL if there is no memory. */
+/* The pages are mapped here, but the core that owns them touches them first. So they lie in that
+ * core's NUMA domain. Returns NULL if there is no memory. */
 struct job *job_new(uint64_t id, uint32_t workers, uint32_t quorum, bool asynchronous, bool mean,
                     const struct optimizer *optimizer, double patience_s, uint32_t chunks,
                     const uint32_t *lengths, const uint8_t *keys, struct job_counts *counts)

@@ -22,11 +22,11 @@ struct connection;
 
 struct job {
     uint64_t id;
-    uint32_t workers, quorum; /* pushes per update; an asynchronous job ignores the quorum */
+    uint32_t workers, quorum; /* `quorum`: pushes per update, unless the job is asynchronous */
     bool asynchronous, mean, failed;
     struct optimizer optimizer;
     uint64_t patience;        /* ns */
-    uint32_t chunks, waiting; /* `waiting` ones have a push */
+    uint32_t chunks, waiting; /* `waiting`: those with a push */
     uint32_t gone_count;      /* the workers that have left */
     struct chunk *chunk;
     uint64_t floats, mapped_bytes;

@@ -56,7 +56,7 @@ static void add(float *restrict sum, const float *const *pushed, uint32_t count,
 static void divide(float *restrict sum, uint32_t divisor, uint32_t n)
 {
     float by = (float)divisor;
-    if ((divisor & (divisor - 1)) == 0) { /* the same bits, and cheaper */
+    if ((divisor & (divisor - 1)) == 0) { /* a power of two: the same bits, and cheaper */
         float factor = 1.0f / by;
         for (uint32_t i = 0; i < n; i++)
             sum[i] *= factor;

@@ -19,8 +19,8 @@ struct optimizer {
 uint32_t state_count(uint32_t rule);
 
 /* Makes one pass over a chunk. Adds the `count` gradients in `pushed` in that order, divides by
- * `divisor`, and runs the optimizer's step number `step`, which counts from 1. Without an optimizer the
- * quotient becomes the parameter. States that the rule does not have may be NULL. */
+ * `divisor`, and runs the optimizer's step number `step`, counted from 1. Without an optimizer the
+ * quotients become the parameters. States that the rule does not have may be NULL. */
 void update(const struct optimizer *optimizer, float *parameters, float *state0, float *state1,
             const float *const *pushed, uint32_t count, uint32_t divisor, uint32_t length,
             uint64_t step, double rate);

@@ -1,7 +1,7 @@
 /* The frames between the server's cores and the client.
  *
- * Everything on the wire is little-endian, as the machine must be too: float32 payloads are received
- * where they are used, without conversion. */
+ * Everything on the wire is little-endian, and the machine must be, too: float32 payloads are
+ * received where they are used, without conversion. */
 
 #ifndef INNET_PBOX_H
 #define INNET_PBOX_H

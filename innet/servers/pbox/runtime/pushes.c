@@ -1,4 +1,5 @@
-/* The handling of frames. A job collects gradients and updates a chunk with the last one of a step. */
+/* The handling of frames. A job collects the gradients of a step, and updates a chunk when the last
+ * one comes. */
 
 #include "core.h"
 
@@ -13,9 +14,9 @@ static void owe(struct connection *c, uint32_t chunk, bool bare)
         (struct reply){.step = c->job->chunk[chunk].step, .chunk = chunk, .bare = bare};
 }
 
-/* Returns where a reply is sent from. In an asynchronous job or one with a quorum, the chunk may change
- * before the reply is out. Then it is sent from the worker's own landing place, whose gradient has been
- * used. */
+/* Returns where a reply is sent from. In an asynchronous job or one with a quorum, the chunk may
+ * change before the reply is out. Then a copy is sent from where the worker's gradient was
+ * received. That gradient has been used. */
 static const float *source(const struct job *job, uint32_t rank, const struct chunk *chunk)
 {
     bool steady = !job->asynchronous && job->quorum == job->workers;
@@ -58,8 +59,8 @@ static void push_at_once(struct core *core, struct connection *c)
     answer(c, c->in.now.chunk);
 }
 
-/* Returns whether the quorum can still be reached: workers that are present and have not pushed may still
- * do so. */
+/* Returns whether the quorum can still be reached. Workers that are present and have not pushed may
+ * still do so. */
 static bool can_be_complete(const struct job *job, const struct chunk *chunk)
 {
     uint32_t lost = 0;
@@ -86,7 +87,7 @@ static void push_and_wait(struct core *core, struct connection *c)
 {
     struct job *job = c->job;
     struct chunk *chunk = job->chunk + c->in.now.chunk;
-    if (c->in.now.step < chunk->step) { /* the quorum was faster; begin_frame allows it */
+    if (c->in.now.step < chunk->step) { /* the quorum was faster; begin_frame allows this */
         job->counts->late++;
         answer(c, c->in.now.chunk);
         return;
@@ -131,7 +132,7 @@ static struct job *find(struct core *core, uint64_t id)
     return job;
 }
 
-static bool equal(const uint8_t *a, const uint8_t *b) /* takes the same time wherever they differ */
+static bool equal(const uint8_t *a, const uint8_t *b) /* in constant time */
 {
     uint8_t differs = 0;
     for (uint32_t i = 0; i < KEY_BYTES; i++)
@@ -153,7 +154,7 @@ static bool sit_down(struct core *core, struct connection *c)
         return reject(core, c, BAD_KEY);
     if (job->seat[rank] || job->gone[rank])
         return reject(core, c, BAD_RANK);
-    c->room = 2 * job->chunks + 1; /* the replies it may be owed, and as many it waits for */
+    c->room = 2 * job->chunks + 1; /* chunks + 1 due replies; a reply for each waiting push */
     c->replies = calloc(c->room, sizeof *c->replies);
     if (!c->replies)
         return reject(core, c, BAD_CROWD);
@@ -254,7 +255,7 @@ void flush(struct core *core, struct connection *c)
     }
 }
 
-/* Handles a worker's departure: a step that cannot be complete without it fails the job. */
+/* Handles a worker's departure. If a step can no longer be complete, the job fails. */
 void give_up_on(struct core *core, struct job *job, uint32_t rank)
 {
     job->gone[rank] = true;

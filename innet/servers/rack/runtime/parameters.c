@@ -1,4 +1,4 @@
-/* Parameters above racks: results that ask for it leave as parameters, not as sums.
+/* Parameters above racks: results that ask for parameters leave as parameters, not as sums.
  *
  * The aggregation program sums as usual. The code here sees its results on their way out. It sees each
  * result as often as it is sent: once for every switch below, and again for every worker that has lost
@@ -6,9 +6,9 @@
  *
  * innet/wire/parameters.py describes the contents of a row.
  *
- * Every core of the switch calls this from a thread of its own. Steps share the table of jobs, and each
- * holds the lock of its chunk: two cores may have the same one, since a new term can give a row another
- * slot. Rows that change the table have it to themselves. */
+ * Every core of the switch calls this from a thread of its own. Steps share the table of jobs. Each
+ * step holds the lock of its chunk, since two cores may have the same chunk: a new term can give a
+ * row another slot. Rows that change the table have it to themselves. */
 
 #include "parameters.h"
 #include "words.h"
@@ -48,8 +48,8 @@ struct job {
 struct parameters {
     uint64_t most_bytes, silent_ns;
     _Atomic uint32_t service;     /* the switch's address, which no other sender can use */
-    pthread_rwlock_t table;       /* of the list of jobs and the memory */
-    pthread_mutex_t locks[LOCKS]; /* of chunks, which share them */
+    pthread_rwlock_t table;       /* for the list of jobs and the memory */
+    pthread_mutex_t locks[LOCKS]; /* for the chunks, which share them */
     struct job *jobs;
     struct parameter_counts counts;
 };
@@ -97,8 +97,8 @@ static struct job **find(struct parameters *p, uint32_t number)
     return at;
 }
 
-/* Reserves bytes for a job. If necessary it takes them from jobs that have been silent for long, since
- * nobody reports the end of a job. */
+/* Reserves bytes for a job. If necessary it takes them from jobs that have been silent for long,
+ * since the end of a job is not reported. */
 static bool take_bytes(struct parameters *p, struct job *job, uint64_t bytes, uint64_t now)
 {
     while (p->counts.bytes + bytes > p->most_bytes) {

@@ -18,7 +18,7 @@ void parameters_serve(struct parameters *parameters, uint32_t address);
 void parameters_free(struct parameters *parameters);
 const struct parameter_counts *parameters_counts(const struct parameters *parameters);
 
-/* Call this for every frame that leaves the switch. Any of its threads may call it. */
+/* Call this for every frame that leaves the switch. Any thread of the switch may call it. */
 void parameters_outward(void *context, uint8_t *frame, uint32_t bytes);
 
 #endif
