@@ -24,8 +24,13 @@ class Limbs:
     count: int
     bits: int
 
+    @property
+    def most_workers(self) -> int:
+        """Return the largest number of workers whose limbs have a sum that fits int32."""
+        return (2**31 - 1) // ((1 << self.bits) - 1)
+
     def split(self, values: Wide, lanes: int) -> Integers:
-        """Cut an int64 vector into (chunks, lanes) int32 that 32 workers can add without overflow.
+        """Cut an int64 vector into (chunks, lanes) int32, which :attr:`most_workers` can add exactly.
 
         Raises OverflowError if a value has more bits than all limbs together.
         """
@@ -61,10 +66,15 @@ class Limbs:
 
 
 HALVES = Limbs(2, 16)
-"""Limbs for int32: sums of 32 workers' halves have 21 bits."""
+"""Limbs for int32, and for as many workers as a job can have."""
 
-THIRDS = Limbs(3, 22)
-"""Limbs for int64: sums of 32 workers' thirds have 27 bits."""
+THIRDS, QUARTERS = Limbs(3, 22), Limbs(4, 16)
+"""Limbs for int64: thirds for up to 512 workers, and quarters for all others."""
+
+
+def int64_limbs(workers: int) -> Limbs:
+    """Return the fewest limbs for int64 whose sums over `workers` fit int32."""
+    return THIRDS if workers <= THIRDS.most_workers else QUARTERS
 
 
 def overflow_flags(chunks: Integers, workers: int) -> Flags:

@@ -18,7 +18,7 @@ from innet.host.blocks import Blocks
 from innet.host.float_reducer import FloatReducer
 from innet.host.gathering import integer_sums, layout
 from innet.host.integers import Integers
-from innet.host.limbs import THIRDS, overflow_flags
+from innet.host.limbs import int64_limbs, overflow_flags
 from innet.host.portions import Portions, cut, portion
 from innet.host.quantizers import fixed_point
 from innet.host.quantizers.spec import QuantizerSpec
@@ -67,7 +67,8 @@ class Reducer(FloatReducer):
             return portion(blocks.spread(filled, chosen), part)
         self.agree(call)
         if values.dtype == np.int64:
-            return portion(self._sums.in_limbs(values, THIRDS)[0], part)
+            limbs = int64_limbs(self._info.workers)
+            return portion(self._sums.in_limbs(values, limbs)[0], part)
         lanes = self._info.lanes
         chunks = fixed_point.blocks(values, lanes)
         portions = None if part is None else Portions.receiving(part, len(chunks), lanes)

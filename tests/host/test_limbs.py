@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from innet.host.limbs import HALVES, THIRDS, Limbs, overflow_flags
-from innet.wire.layout import Flag
+from innet.host.limbs import HALVES, QUARTERS, THIRDS, Limbs, int64_limbs, overflow_flags
+from innet.wire.layout import MOST_WORKERS, Flag
 
 INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 workers_counts = st.integers(1, 32)
@@ -50,20 +50,38 @@ def test_halves_give_the_exact_sums_of_int32(values: np.ndarray, lanes: int):
     assert summed(values, HALVES, lanes) == (exact(values), [False] * values.shape[1])
 
 
-@given(vectors(INT64), st.sampled_from([3, 4, 8, 64]))
+@given(vectors(INT64), st.sampled_from([4, 5, 8, 64]))
 @example(np.full((32, 3), INT64.min), 4)
 @example(np.full((32, 3), INT64.max), 4)
 @example(np.array([[INT64.min], [-1]]), 4)
 @example(np.array([[INT64.max], [1]]), 4)
 @example(np.array([[INT64.min], [INT64.max]]), 4)
-def test_thirds_give_the_exact_sums_of_int64_or_tell_what_does_not_fit(values, lanes: int):
-    sums, lost = summed(values, THIRDS, lanes)
+@pytest.mark.parametrize("limbs", [THIRDS, QUARTERS])
+def test_thirds_and_quarters_give_the_exact_sums_of_int64_or_tell_what_does_not_fit(
+    limbs: Limbs, values: np.ndarray, lanes: int
+):
+    sums, lost = summed(values, limbs, lanes)
     for got, wrong, right in zip(sums, lost, exact(values), strict=True):
         assert wrong == (not INT64.min <= right <= INT64.max)
         assert wrong or got == right
 
 
-@given(st.integers(0, 100), st.sampled_from([HALVES, THIRDS]), st.integers(3, 16))
+@pytest.mark.parametrize("workers", [1, 2, 511, 512, 513, 1024, MOST_WORKERS])
+@pytest.mark.parametrize("value", [-1, 1 - INT64.max // MOST_WORKERS, INT64.max // MOST_WORKERS])
+def test_so_many_workers_have_exact_sums_of_int64(workers: int, value: int):
+    limbs, values = int64_limbs(workers), np.array([value, -value, 0])
+    total = workers * limbs.split(values, 4).astype(np.int64)
+    assert INT32.min <= total.min() <= total.max() <= INT32.max
+    sums, lost = limbs.join(total.astype(np.int32), len(values))
+    assert sums.tolist() == [workers * each for each in values.tolist()]
+    assert not lost.any()
+
+
+def test_the_largest_job_can_add_halves():
+    assert HALVES.most_workers >= MOST_WORKERS
+
+
+@given(st.integers(0, 100), st.sampled_from([HALVES, THIRDS, QUARTERS]), st.integers(4, 16))
 def test_all_limbs_of_a_value_travel_in_one_chunk(size: int, limbs: Limbs, lanes: int):
     values = -1 - np.arange(size, dtype=np.int64)  # all of their limbs are nonzero
     chunks = limbs.split(values, lanes)
