@@ -25,7 +25,7 @@ class Limbs:
     bits: int
 
     def split(self, values: Wide, lanes: int) -> Integers:
-        """Cut an int64 vector into (chunks, lanes) int32 that 32 workers can add without overflow.
+        """Cut an int64 vector into (chunks, lanes) int32.
 
         Raises OverflowError if a value has more bits than all limbs together.
         """
@@ -61,10 +61,10 @@ class Limbs:
 
 
 HALVES = Limbs(2, 16)
-"""Limbs for int32: sums of 32 workers' halves have 21 bits."""
+"""Limbs for int32: the sums of up to 32,768 workers' halves fit int32."""
 
 THIRDS = Limbs(3, 22)
-"""Limbs for int64: sums of 32 workers' thirds have 27 bits."""
+"""Limbs for int64: the sums of up to 512 workers' thirds fit int32."""
 
 
 def overflow_flags(chunks: Integers, workers: int) -> Flags:
