@@ -1,7 +1,7 @@
 """The bursts in which a worker communicates, reported to the controller of a job that lends slots.
 
-A burst begins with a call, and is over when no call has come for `PAUSE_S`. So it takes two messages,
-however many calls it has.
+A burst begins with a call, and is over when no call has come for `PAUSE_S`. So a burst costs two
+messages, however many calls it has.
 """
 
 import threading
@@ -11,11 +11,11 @@ from typing import Self
 from innet.host.waker import monotonic
 
 PAUSE_S = 0.02
-"""Seconds between two calls of one burst: a backward pass computes a bucket meanwhile."""
+"""The most seconds between two calls of one burst. A backward pass computes a bucket in this time."""
 
 
 class Activity:
-    """The activity of a worker, whose calls are blocks of ``with activity``, one at a time.
+    """The activity of a worker. Each of its calls is a block ``with activity``, one at a time.
 
     `report` is called with True when a burst begins, and with False when it is over. It may be called
     from any thread.
@@ -44,7 +44,7 @@ class Activity:
             self._calling, self._last = False, monotonic()
 
     def close(self) -> None:
-        """Report nothing more."""
+        """Stop reporting."""
         self._closed.set()
         self._begun.set()
         self._thread.join()
@@ -55,7 +55,7 @@ class Activity:
                 pass
 
     def _over(self) -> bool:
-        """Report the end of the burst, if it is over."""
+        """Return whether the burst is over. If it is, report its end."""
         with self._lock:
             if self._calling or monotonic() - self._last < PAUSE_S:
                 return False

@@ -58,7 +58,7 @@ Done = TypeVar("Done")
 
 @dataclass(slots=True)
 class _Work:
-    """Exchanges of another kind that :meth:`Agent.perform` was asked for."""
+    """A call of :meth:`Agent.perform`: exchanges other than the all-reduce of a tensor."""
 
     future: "Future[Any]"
     does: Callable[[Exchanges, Reducer], Any]
@@ -113,14 +113,14 @@ class Agent(Collectives):
         self._until_closed = contextlib.ExitStack()
         self._activity = self._reported_activity()
         membership.send_heartbeats(self.progress)
-        # A daemon thread, so that a failing script can end. _leave_jobs ends it then.
+        # A daemon thread does not keep a failing script from ending. _leave_jobs then ends the thread.
         self._thread = threading.Thread(target=self._calls.run, name="innet-agent", daemon=True)
         self._thread.start()
         _agents.add(self)
 
     @property
     def traffic(self) -> Traffic:
-        """Return the packets and bytes so far."""
+        """Return the counts of the packets and bytes sent and received so far."""
         return self._exchanges.traffic
 
     @property
@@ -168,16 +168,16 @@ class Agent(Collectives):
         Takes a torch tensor on any device, or a numpy array, of any shape. Returns a new one of the
         same kind, dtype, shape and device. All workers get the same bits.
 
-        * float32, mean or sum: by `quantizer`, or the agent's own. docs/quantization.md gives the
+        * float32, mean or sum: with `quantizer`, or the agent's own. docs/quantization.md gives the
           error bounds. If the job has a quorum, the mean is over the workers whose values came in
           time. With error feedback, `key` identifies the tensor.
         * int32 and int64, sum: exact. Raises SumOverflow if the dtype cannot hold a sum; the agent
           remains usable.
-        * float32 and int32, max or min: exact; NaN if any value is.
-        * Sparse torch tensors (COO) of float32, int32 and int64, sum or mean: as dense ones. Only the
-          rows that any worker has are sent and returned. Error feedback is not possible.
-        * Other floating-point and complex dtypes: by the fallback, in their own dtype. If the job's
-          sums are private, they raise UnsupportedTensor.
+        * float32 and int32, max or min: exact. If any worker's value is NaN, so is the result.
+        * Sparse torch tensors (COO) of float32, int32 and int64, sum or mean: like dense ones. Only rows
+          that at least one worker has are sent and returned. Error feedback is not possible.
+        * Other floating-point and complex dtypes, sum or mean: over the fallback, in their own dtype.
+          If the job's sums are private, these dtypes raise UnsupportedTensor.
 
         Raises UsageError, UnsupportedTensor, or one of the AllReduceErrors: JobEnded, LeftBehind,
         LinkFailed, SwitchUnreachable, WorkersMissing, WorkersDisagree, AgentClosed. After an
@@ -206,10 +206,10 @@ class Agent(Collectives):
 
         With `in_place`, the result may be in the tensor's own memory, which saves a copy. If the
         call fails, the tensor's content is undefined. `collective` names the caller's collective,
-        which has to be the same on all workers. With a `part`, the result is flat and has these
-        elements only; each worker may want another part. `finish` turns the reduced tensor into the
-        future's result, before any later all-reduce begins. With `wait`, it need not be in the
-        background: this thread may carry out the call, and the future is then done.
+        which has to be the same on all workers. With a `part`, the result is flat and has only these
+        elements. Each worker may ask for a different part. `finish` turns the reduced tensor into the
+        future's result, before any later all-reduce begins. With `wait`, this thread may carry out the
+        call itself. The future is then done when this method returns.
         """
         open_fallback = self._fallback is not None and not self.private
         by_switch = summed_by_switch(tensor, op, fallback=open_fallback)
@@ -226,9 +226,9 @@ class Agent(Collectives):
     def perform(
         self, work: Callable[[Exchanges, Reducer], Done], *, wait: bool = False
     ) -> "Future[Done]":
-        """Run exchanges of another kind in the background, after the calls before this one.
+        """Run `work`, which makes exchanges of its own, in the background after all earlier calls.
 
-        All workers have to run the same ones. `wait` is that of :meth:`submit`. Raises AgentClosed.
+        All workers have to run the same exchanges. `wait` is that of :meth:`submit`. Raises AgentClosed.
         """
         future: Future[Done] = Future()
         self._queue(_Work(future, work), wait=wait)
@@ -248,8 +248,8 @@ class Agent(Collectives):
         """Finish all submitted calls, then leave the job; with `abandon`, leave at once.
 
         With a `problem`, the controller's log and the other workers' errors name it. Does nothing in a
-        forked child: the agent belongs to the parent. A signal handler that interrupts a call only
-        ends the call, and the next close does the rest.
+        forked child: the agent belongs to the parent. In a signal handler that has interrupted a call,
+        this method only ends that call. The next close does the rest.
         """
         if not self._owner.here:
             return
@@ -284,7 +284,7 @@ class Agent(Collectives):
         self.close(abandon=problem is not None, problem=problem)
 
     def _reported_activity(self) -> contextlib.AbstractContextManager[object]:
-        """Return the context of all calls, which reports them if the job lends slots."""
+        """Return the context in which all calls run. It reports them if the job lends slots."""
         if not self.info.lends:
             return contextlib.nullcontext()
         activity = Activity(self._membership.report_activity)
@@ -306,7 +306,7 @@ class Agent(Collectives):
             _settle(call, result)
 
     def _note(self, problem: BaseException) -> None:
-        """Leave the job after an error that the other workers do not have as well."""
+        """Leave the job after an error that only this worker has."""
         if unexpected := not isinstance(problem, InnetError):
             self._exchanges.give_up(problem)
         if unexpected or isinstance(problem, LeftBehind | LinkFailed | NeighbourLost):
@@ -332,7 +332,7 @@ def _leave_jobs() -> None:
 
     A daemon thread that is inside PyTorch when the interpreter ends would abort the process.
     """
-    # The interpreter sets it for the exception that ends a script.
+    # last_value is the exception that has ended the script, except in an interactive session.
     problem = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for agent in list(_agents):
         agent.close(abandon=True, problem=problem)

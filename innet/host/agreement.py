@@ -42,11 +42,11 @@ REDUCE_SCATTER = Collective("reduce-scatter")
 ALL_GATHER = Collective("all-gather")
 BARRIER = Collective("barrier")
 KEY_AGREEMENT = Collective("key agreement")
-"""What workers with a key of private sums do before anything else."""
+"""The first collective of workers that have a key of private sums."""
 
 
 def largest_words(own: Integers) -> Integers:
-    """Return the words whose maxima show a disagreement, (4,) int32, from workers' words, (n, 2)."""
+    """Return the maxima of the `words` of n calls, (4,) int32, given their `own_words`, (n, 2)."""
     (size, kind), (least_size, least_kind) = own.max(axis=0), own.min(axis=0)
     return np.array([size, -least_size, kind, -least_kind], np.int32)
 
@@ -55,8 +55,8 @@ def largest_words(own: Integers) -> Integers:
 class Call:
     """A call that all workers of a job have to make alike.
 
-    `size` is the number of elements, or of a sparse tensor's rows. `dtype` is "bytes" where nothing is
-    added, and "parameters" where a server takes the sums (:mod:`innet.host.parameters`).
+    `size` is the number of elements, or of rows for a sparse tensor, or of bytes. `dtype` is "bytes" if
+    nothing is added, and "parameters" if a server takes the sums (:mod:`innet.host.parameters`).
     """
 
     size: int
@@ -74,8 +74,8 @@ class Call:
     def words(self) -> Integers:
         """The size and the kind of the call, and their negatives, (4,) int32.
 
-        Their maxima over the workers are the largest and the smallest, so that each worker sees a
-        disagreement.
+        The maxima of these words over the workers give the largest and the smallest size and kind. So
+        each worker sees a disagreement.
         """
         return np.array(self._listed, np.int32)
 

@@ -41,7 +41,7 @@ class Blocks:
         return self._of_each(values, lambda rows: np.maximum(rows.max(axis=1), -rows.min(axis=1)))
 
     def packed(self, values: Values, chosen: Positions) -> Values:
-        """Return the chosen blocks one after the other, (chosen * width,). A short one is padded."""
+        """Return the chosen blocks one after the other, (chosen * width,). Zeros fill up a short one."""
         made = memory.empty((len(chosen), self.width), values.dtype.type)
         whole = self._whole(chosen)
         np.take(self._rows(values), chosen[:whole], axis=0, out=made[:whole])
@@ -83,9 +83,9 @@ class Bitmap:
     Every bit has a field that is wide enough to count the workers. So a sum keeps the fields apart,
     and a field is zero only if all of its bits were. Words stay below 2**31 / workers.
 
-    The switch has no bitwise or. Its maximum takes a whole lane for a bit: 32 bits. Bits that each
-    worker sends in lanes of its own take as many bits as there are workers. A field takes the
-    logarithm of that: 2 bits for 2 or 3 workers, 3 for 4 to 7, and 6 for 32.
+    The switch has no bitwise or. A maximum would take a whole lane, 32 bits, for each bit. If each
+    worker had lanes of its own, each bit would take as many bits as there are workers. A field takes
+    only the logarithm of that number: 2 bits for 2 or 3 workers, 3 for 4 to 7, and 6 for 32.
     """
 
     workers: int

@@ -33,7 +33,7 @@ class CallQueue(Generic[Call]):
 
     @property
     def serving_here(self) -> bool:
-        """Return whether this thread is in the midst of a call, for a signal handler or a callback."""
+        """Return whether this thread is in the midst of a call, as in a signal handler or a callback."""
         return self._server == threading.get_ident()
 
     def put(self, call: Call) -> None:
@@ -42,25 +42,25 @@ class CallQueue(Generic[Call]):
         self._waker.wake()
 
     def serve(self, call: Call) -> None:
-        """Serve a call in this thread if that saves a wait, and else put it.
+        """Serve a call in this thread if that saves a wait. Otherwise put it, as :meth:`put` does.
 
-        Raises UsageError in the midst of another call, for which this one would wait in vain.
+        Raises UsageError if this thread is in the midst of another call: each would wait for the other.
         """
         if self._server == threading.get_ident():
             raise UsageError(
-                "a call of the agent in the midst of another one, from a signal handler or a "
+                "a call of the agent came in the midst of another one, from a signal handler or a "
                 "callback: use submit() there, or call after the other one"
             )
         known = self._waker.count
         idle = not self._calls and not self._turn.locked()
         if idle:
-            with self._turn:  # a signal handler's error leaves no lock behind
+            with self._turn:  # released even if a signal handler raises an error
                 if idle := not self._calls:
                     self._serve_now(call)
         if not idle:
             self.put(call)
         elif self._calls or self._waker.count != known:
-            self._waker.wake()  # this call may have used up what was meant for the agent's thread
+            self._waker.wake()  # this call may have used up a wake-up of the agent's thread
 
     def run(self) -> None:
         """Serve all calls that are put until :meth:`end`."""
@@ -76,7 +76,7 @@ class CallQueue(Generic[Call]):
                 self._waker.wait(reset=False)  # only the thread that has the turn resets it
 
     def end(self) -> None:
-        """Let :meth:`run` return after the calls so far."""
+        """Let :meth:`run` return after all calls that were put before."""
         self._calls.append(None)
         self._waker.wake()
 

@@ -52,7 +52,7 @@ class Collectives(ABC):
     def perform(
         self, work: Callable[[Exchanges, Reducer], Done], *, wait: bool = False
     ) -> "Future[Done]":
-        """Run exchanges of another kind in the background."""
+        """Run `work`, which makes exchanges of its own, in the background."""
 
     def reduce_scatter(
         self,
@@ -64,9 +64,9 @@ class Collectives(ABC):
     ) -> Tensor:
         """Return this worker's part of the reduced tensor.
 
-        The parts are equal, by rank along the first dimension, whose size has to be a multiple of
-        the number of workers. Dtypes, bounds and arguments are those of
-        :meth:`innet.Agent.all_reduce`. Raises UsageError.
+        The tensor is cut along its first dimension into equal parts, in the order of the ranks. The
+        size of this dimension has to be a multiple of the number of workers. Dtypes, bounds and
+        arguments are those of :meth:`innet.Agent.all_reduce`. Raises UsageError.
         """
         rows, rest = divmod(tensor.shape[0] if tensor.shape else 0, self.info.workers)
         if rest or not tensor.shape:
@@ -109,7 +109,7 @@ class Collectives(ABC):
         return reduced if part is None else reduced.reshape(tensor.shape)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
-        """Return all workers' tensors, joined by rank along the first dimension, bit by bit.
+        """Return all workers' tensors, joined by rank along the first dimension, bit for bit.
 
         Scalars become a vector. Takes any dtype.
         """
@@ -120,7 +120,7 @@ class Collectives(ABC):
         return joined.result()
 
     def broadcast(self, tensor: Tensor, root: int = 0) -> Tensor:
-        """Return the tensor of the worker of rank `root`, bit by bit. Takes any dtype."""
+        """Return the tensor of the worker of rank `root`, bit for bit. Takes any dtype."""
         collective = Collective("broadcast", self._checked(root))
         future: Future[Tensor] = self.submit_move(
             tensor,
@@ -131,7 +131,7 @@ class Collectives(ABC):
         return future.result()
 
     def barrier(self) -> None:
-        """Return when all workers have called it, after all of their calls before."""
+        """Return when all workers have called this method, and their earlier calls are done."""
         self.submit_barrier(wait=True).result()
 
     def submit_barrier(self, *, wait: bool = False) -> "Future[None]":
@@ -149,10 +149,10 @@ class Collectives(ABC):
     ) -> "Future[Done]":
         """All-gather or broadcast a tensor's bytes in the background.
 
-        `finish` gets the bytes, which are valid during the call only, and returns the result. It is
-        called in the thread that serves the call, before any later call begins. If memory for all of
-        the bytes is given, they are received `into` it, except on the root of a broadcast, which has
-        them. If the call fails, its content is undefined. `wait` is that of :meth:`submit`.
+        `finish` gets the bytes and returns the result. It must not use the bytes after that. It is
+        called in the thread that serves the call, before any later call begins. `into` is memory for all
+        of the bytes, in which they are received. The root of a broadcast has them, and receives none. If
+        the call fails, the content of `into` is undefined. `wait` is that of :meth:`submit`.
         """
         ready = written(tensor)
 

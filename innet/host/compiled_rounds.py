@@ -31,7 +31,8 @@ class NativeLink(Protocol):
 class _Outcome(structs.IoRound):
     """A struct that C has filled in, with all fields of a :class:`innet.host.rounds.RoundOutcome`.
 
-    Copying them would take longer than a small exchange's packets.
+    It is used as the outcome, because copying the fields would take longer than a small exchange's
+    packets.
     """
 
     others: Packets | None = None
@@ -55,7 +56,10 @@ class CompiledRounds:
         packets: Packets,
         answers: Bitmaps,
     ) -> None:
-        """Set `identity` to job, term and first slot. `packets` and `answers` have an item for a slot."""
+        """Lay out the C structs. `identity` is job, term and first slot.
+
+        `packets` and `answers` have an item for each slot.
+        """
         job, term, first_slot = identity
         slots = window.slots
         if not link.native:
@@ -98,7 +102,7 @@ class CompiledRounds:
     ) -> None:
         """Begin an exchange; see :meth:`innet.host.rounds.IoRounds.start`.
 
-        A scaling makes each chunk as it is sent, and floats of each result when it arrives.
+        A scaling makes the integers of a chunk when it is sent, and the floats when its result arrives.
         """
         count, lanes = len(own_flags), self._link.leaving.full.native.lanes
         own, scaling = None, None
@@ -124,7 +128,7 @@ class CompiledRounds:
         )  # fmt: skip
         self._results = [chunks, own_flags, result, order]
         self._begins = True
-        structs.Vectors.__init__(self._vectors, *fields)  # C has its address
+        structs.Vectors.__init__(self._vectors, *fields)  # in place: C has the struct's address
 
     def stop(self) -> None:
         """Release the vectors of an exchange that is over."""
@@ -157,7 +161,7 @@ class CompiledRounds:
 
 
 def _check_rows(flags: Flags, flag: Flag, first: int, rows: int) -> None:
-    """Raise AssertionError unless all chunks with a flag have one of the rows from `first` on."""
+    """Raise AssertionError unless the `rows` rows from chunk `first` on have all chunks with a flag."""
     if first <= 0 and first + rows >= len(flags):
         return
     chunks = np.flatnonzero(flags & flag)

@@ -1,35 +1,35 @@
 """The congestion window: the number of chunks that may be in flight, which follows loss and marks.
 
-The job's slots bound the window from above. Below that bound it depends on a round trip's results.
-Some needed a retransmission because a packet was lost. Others are marked: a switch, or another hop,
-had a long queue on the way of a contribution or of the result.
+The job's slots bound the window from above. Below that bound, the window depends on the results of each
+round trip. A result counts as lost if it needed a retransmission because a packet was lost. It is marked
+if a switch, or another hop, had a long queue on the way of a contribution or of the result.
 
 * **More than an eighth lost**: a queue overflows, and the window shrinks.
 * **Some marked**: the window shrinks by half the share of marked results, averaged over round trips.
   This is DCTCP (RFC 8257): a long queue halves the window, and a queue that is just too long costs
   little.
-* **Some lost, while packets queue**: a large window shrinks, but not below 128 chunks. On a path that
-  has marked packets not long ago, it shrinks to its first size. Packets queue if a round trip takes
-  more than twice the shortest. Without that, losses are chance.
+* **Some lost, while packets queue**: a window of more than 128 chunks shrinks, but not below 128. On a
+  path that has marked packets not long ago, this limit is the window's first size, 32 chunks. Packets
+  queue if a round trip takes more than twice the shortest. If they do not queue, losses are chance.
 * **At most an eighth lost**: while the window is below the size at which it last shrank, it doubles
   (slow start).
-* **At most a thirty-second lost**: from that size on, it grows by a thirty-second, or by one. A window
-  that a loss would shrink grows only as that of a TCP Reno with the same factor (RFC 9438, section
-  4.3).
+* **At most a thirty-second lost**: from that size on, it grows by a thirty-second, or by one. While a
+  single loss would shrink it, it grows only as fast as that of a TCP Reno with the same factor (RFC
+  9438, section 4.3).
 
-It grows only if more was due than it let through.
+The window grows only if more was due than it let through.
 
 Loss by itself is no sign of congestion: links also lose packets at random. A window that shrank at
 every loss, as TCP Reno's does, would leave a link with 1 % loss mostly idle. BBR version 2 also
-tolerates some. Delay by itself is no sign either: a result also waits for other workers, and for
-processors. Both together may still be chance where processors are busy, so only a large window
-follows them.
+tolerates some loss. Delay by itself is no sign either: a result also waits for other workers, and for
+processors. Both together may still be chance where processors are busy, so they shrink only a large
+window.
 
 Flows that ignore marks may keep a queue long, whatever this window does. A TCP without ECN does so. A
-window that obeyed the marks would give it the whole link. So if nearly all
-results of many round trips stay marked although it shrinks, it competes with them: it begins again
-with slow start, and follows loss, as TCP's does. It obeys the marks again after a round trip without any,
-and from time to time, because by then its own packets may be the queue.
+window that obeyed the marks would leave the whole link to such a flow. So the window competes if nearly
+all results of many round trips stay marked although it shrinks. It begins again with slow start, and
+follows loss, as TCP's window does. It obeys the marks again after a round trip without marks. It also
+does so from time to time, because the queue may then consist of its own packets.
 
 This module is pure logic: the caller brings the counts.
 """
@@ -44,9 +44,9 @@ _FEW = 3  # losses that never count as heavy, however few the results
 _SHRINKING = 0.7
 _FRIENDLY = 3 * (1 - _SHRINKING) / (1 + _SHRINKING)  # chunks in a round trip, as in RFC 9438
 _GAIN = 1 / 16  # of the marked share's average, as in RFC 8257
-_FORGOTTEN = 1 / 64  # a marked share below this is of long ago
+_FORGOTTEN = 1 / 64  # below this average share, the last marks are long ago
 _IN_VAIN = 16  # round trips with nearly all results marked, after which marks do not count
-_COMPETING = 256  # marked round trips without obeying, after which marks count again
+_COMPETING = 256  # round trips in which marks did not count, after which they count again
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class _RoundTrip:
 
 
 class CongestionWindow:
-    """Chunks that may be in flight at once: from 4 to `most`, or `most` if that is less."""
+    """The number of chunks that may be in flight: from 4 to `most`, or `most` if that is below 4."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -80,7 +80,7 @@ class CongestionWindow:
         self._round_trip = _RoundTrip(float("-inf"))
         self._marked_share = 1.0  # RFC 8257's alpha, which begins with 1
         self._path_marks = False
-        # Round trips with nearly all results marked, minus others; once competing, all marked ones.
+        # Round trips with nearly all results marked, minus the others. While competing: all with marks.
         self._in_vain = 0
 
     @property
@@ -121,7 +121,7 @@ class CongestionWindow:
         *,
         queueing: bool = False,
     ) -> None:
-        """Take in `results` results; `lost` of their chunks had been lost before, `marked` are marked.
+        """Take in `results` results, of which `marked` are marked. `lost` of their chunks had been lost.
 
         `sent_at` is the latest time at which any chunk was sent whose result has arrived so far.
         `queueing` tells whether a round trip takes more than twice the shortest.

@@ -1,6 +1,6 @@
 """Connections to the switch in C, over UDP or through shared memory, and the packets that cross them.
 
-A :class:`Format` tells C which packets it makes, and which of those that arrive it keeps.
+A :class:`Format` tells C how to make packets, and which of the arriving packets to keep.
 """
 
 import ctypes
@@ -91,7 +91,7 @@ class Buffers:
 class Connection:
     """A connection to the switch, for packets, in C.
 
-    `prefix` is that of the C functions, which take `context`.
+    The names of the C functions begin with `prefix`. Each of them takes `context`.
     """
 
     def __init__(self, library: ctypes.CDLL, prefix: str, context: int, incoming: Formats) -> None:
@@ -120,9 +120,9 @@ class Connection:
         raise_errno(self._send(self._context, address, len(packets), packets.itemsize))
 
     def receive(self) -> tuple[Packets, int]:
-        """Return the packets that have arrived, and the number of dropped ones.
+        """Return the packets that have arrived, and the number of those dropped as damaged.
 
-        The packets are valid until the next call. Having received nothing is no error. Raises
+        The packets are valid until the next call. If nothing has arrived, that is no error. Raises
         OSError.
         """
         number = self._receive(self._context, self.buffers.inbox)

@@ -42,10 +42,10 @@ class Contributors:
 
     @cached_property
     def bits(self) -> Bits | None:
-        """Return the bit that stands for each rank in a result, (workers,), or None if the ranks are it.
+        """Return the bit that stands for each rank in a result, (workers,), or None if it is the rank.
 
-        The highest switch makes the results. If there are several, they have the same bits. A rank
-        without a bit gets a number that is none.
+        The highest switch makes the results. If there are several highest switches, they have the same
+        bits. A rank without a bit gets MOST_CONTRIBUTORS, which is the number of no bit.
         """
         if not self.in_tree:
             return None
@@ -61,7 +61,7 @@ class Contributors:
         return found
 
     def missing(self, slots: Indices, bitmaps: npt.NDArray[Any]) -> Iterator[_Ranks]:
-        """Yield the ranks that are missing by each different answer. `slots` count from 0."""
+        """Yield the ranks that each different answer lacks. `slots` count from 0."""
         if not slots.size:
             return
         pieces = (slots // self._size).astype(np.uint64)

@@ -18,8 +18,8 @@ class TermOver(Exception):
 class CurrentTerm:
     """A worker's present term, and the transport's view of the job (:class:`stall.MembershipView`).
 
-    `term` is None before the first. A term is spoilt if nothing more can be summed in it. It is if an
-    exchange in a block ``with current_term`` is broken off, which ends the block.
+    `term` is None before the first. A term is spoilt if nothing more can be summed in it. If TermOver
+    breaks off an exchange in a block ``with current_term``, the block ends and the term is spoilt.
     """
 
     def __init__(self, controller: ControllerMessages, limits: WaitLimits) -> None:
@@ -30,9 +30,9 @@ class CurrentTerm:
         self._asked = False  # whether another term was requested because of that
 
     def latest(self, exchange: int) -> Term | None:
-        """Return the controller's latest term, None if there is none or the next is under way.
+        """Return the controller's latest term, or None if there is none or the next is under way.
 
-        Answers the controller if it begins a new term: `exchange` is the unfinished one.
+        If the controller begins a new term, answer it. `exchange` is the unfinished one.
         """
         if (recover := self._controller.recover) is not None:
             if recover is not self._answered:
@@ -50,7 +50,8 @@ class CurrentTerm:
     def enter(self, term: Term, exchange: int) -> None:
         """Begin a new term with this unfinished exchange.
 
-        Raises LeftBehind if the job has finished more, and AllReduceError if it goes back too far.
+        Raises LeftBehind if the job has finished more exchanges, and AllReduceError if it goes back
+        further than to this worker's last one.
         """
         self.term, self._spoilt, self._asked = term, "", False
         if exchange < term.exchange:
@@ -77,7 +78,7 @@ class CurrentTerm:
         return over
 
     def replace_if_spoilt(self) -> bool:
-        """Return whether the term is spoilt, and ask for another one if so, once."""
+        """Return whether the term is spoilt. If it is, ask for another one, but only once."""
         if self._spoilt and not self._asked:
             self._asked = True
             self.trouble(self._spoilt)
@@ -89,7 +90,7 @@ class CurrentTerm:
         return self._answered.reason if self._answered else self._spoilt
 
     def check(self) -> None:
-        """Raise if something outside ends the exchange."""
+        """Raise TermOver if the term has ended, AgentClosed or JobEnded."""
         self._limits.check_membership()
         if self._controller.recover is not None or self._controller.term is not self.term:
             raise TermOver

@@ -2,20 +2,21 @@
 
 A straggler with a slow link can neither send nor receive whole vectors at the others' pace. But it can
 follow them without lanes: a contribution or a result then takes few bytes, a sixteenth with 256 lanes.
-So a late worker (:mod:`innet.host.late_workers`) takes part in every chunk, and sends the lanes of every
-s-th chunk only. It announces all others without lanes. No sum waits for more, and no worker is ever left
-behind. All results have the contributions of all workers, and every worker knows exactly what is in them.
+So a late worker (:mod:`innet.host.late_workers`) takes part in every chunk, but sends the lanes of every
+s-th chunk only. Its contributions to the other chunks have no lanes. No sum waits for more, and no worker
+is ever left behind. All results have the contributions of all workers, and every worker knows exactly
+what is in them.
 
 **Nothing is lost.** A late worker adds what it has not sent to its next vector, as error feedback does
 (:mod:`innet.host.quantizers.residuals`): p = g + e; it sends the lanes of some chunks of p, and e is the
 rest of p. So each element of each vector is in exactly one sum, on time or up to s steps late.
 
-**State.** A late worker receives no sums, because it could not use some without the others. It receives
-the *state* that follows from them, such as a model's parameters. The exchange of a sum also carries
-every s-th chunk of the state, bit by bit, to the workers that are late. The others take turns to send
-them, so that no link has much more to carry than in a sum that waits. These are the chunks of which
-late workers have sent lanes in the step before, so they see the effect of these lanes. No part of a late
-worker's state is older than s steps.
+**State.** A late worker receives no sums, because it could not use some of them without the others. It
+receives the *state* that follows from them, such as a model's parameters. The exchange of a sum also
+carries every s-th chunk of the state, bit for bit, to the workers that are late. The other workers take
+turns to send these chunks, so that no link has much more to carry than in a sum that waits. They are the
+chunks of which late workers have sent lanes in the step before. So late workers see the effect of their
+lanes. No part of a late worker's state is older than s steps.
 
 The float32 of a sum are rounded as :mod:`innet.host.quantizers.fixed_point` describes. The mean is over
 all workers.
@@ -71,9 +72,10 @@ class _Layout:
 
 @dataclass(frozen=True)
 class _Given:
-    """A vector that a worker gives: its values and its rows, (n, lanes); for float32 its scales.
+    """A vector that a worker gives: its values, and the same values as rows, (n, lanes).
 
-    `agreed` are those of all workers, and `reports` the maximum of theirs of the step before.
+    For float32, `own` are this worker's scales, and `agreed` those of all workers. `reports` is the
+    maximum of all workers' reports of the step before.
     """
 
     values: Vector
@@ -86,8 +88,8 @@ class _Given:
 class DeadlineSums:
     """The sums of one vector per step, over the workers of an agent's job.
 
-    Every worker makes the same calls with vectors of the same size. `deadline` is that of a chunk, in
-    seconds; None lets it adapt (:mod:`innet.host.inquiries`).
+    Every worker makes the same calls with vectors of the same size. `deadline` is the deadline of a
+    chunk, in seconds; None lets it adapt (:mod:`innet.host.inquiries`).
     """
 
     def __init__(self, agent: Agent, deadline: float | None = None) -> None:
@@ -116,7 +118,7 @@ class DeadlineSums:
 
     @property
     def rest(self) -> Vector | None:
-        """Return what this worker has given, and is in no sum so far; None if there is nothing."""
+        """Return the values of this worker that are in no sum so far, or None if there are none."""
         return self._rest
 
     @property
@@ -147,9 +149,10 @@ class DeadlineSums:
         return self._agent.perform(work, wait=True).result()
 
     def settle(self, values: Vector, state: Vector) -> Vector:
-        """Do the same, with everybody's state brought up to date before, and all lanes of all workers.
+        """Bring every worker's state up to date, then sum all lanes of all workers.
 
-        Afterwards nobody is late, and nothing that a worker has given is missing in the sums.
+        Afterwards nobody is late, and nothing that a worker has given is missing in the sums. Arguments
+        and errors are those of :meth:`all_reduce`.
         """
         self._check(values, state)
 
@@ -162,7 +165,7 @@ class DeadlineSums:
         return self._agent.perform(work, wait=True).result()
 
     def _agreed(self, reducer: Reducer, values: Vector) -> "_Given":
-        """Agree on scales, and on the reports of the last step. Nobody sums before all are there."""
+        """Agree on scales, and on the reports of the last step. This waits for all workers."""
         given = self._with_rest(values)
         rows = fixed_point.blocks(given, self._info.lanes)
         floats = given.dtype == np.float32
@@ -175,7 +178,7 @@ class DeadlineSums:
         return _Given(given, rows, own, agreed, reports)
 
     def _with_rest(self, values: Vector) -> Vector:
-        """Return the values and what was not sent of those before, and forget the latter."""
+        """Return the sum of the values and the unsent rest of earlier ones, and forget this rest."""
         rest, self._rest = self._rest, None
         if rest is None:
             return values
@@ -232,7 +235,7 @@ class DeadlineSums:
         return self._result(vector, done.lanes[layout.vector], done.flags[layout.vector])
 
     def _integers(self, vector: "_Given", rows: Vector) -> tuple[Integers, Flags]:
-        """Return the contribution that is made of some rows, and its flags."""
+        """Return the contribution that some rows make, and its flags."""
         if rows.dtype == np.int32:
             return rows, overflow_flags(rows, self._info.workers)
         return self._quantizer.quantize(rows, vector.own, vector.agreed, nearest)
@@ -250,7 +253,7 @@ class DeadlineSums:
     def _exchange(
         self, exchanges: Exchanges, given: Integers, flags: Flags, ways: Flags
     ) -> Reduction:
-        """Sum rows, of which `ways` tell whether this worker sends and wants the lanes."""
+        """Sum rows. For each row, `ways` tells whether this worker sends and wants its lanes."""
         every = range(len(given))
         sums = memory.empty(given.shape, np.int32)
         with exchanges.inquiring(self._inquiries):

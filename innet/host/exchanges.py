@@ -74,7 +74,7 @@ class Exchanges:
 
     @property
     def traffic(self) -> Traffic:
-        """Return the packets and bytes so far."""
+        """Return the counts of the packets and bytes sent and received so far."""
         return self._transport.traffic
 
     @property
@@ -128,7 +128,7 @@ class Exchanges:
         rows: Integers,
         last: Integers,
     ) -> Reduction:
-        """Sum n chunks, with the lanes of this worker's portions; see :class:`SumOfPortions`.
+        """Sum n chunks, with the lanes of this worker's portions; see :class:`portioned.SumOfPortions`.
 
         The result's lanes are the given rows. Raises any AllReduceError.
         """
@@ -139,7 +139,7 @@ class Exchanges:
 
     @contextlib.contextmanager
     def inquiring(self, inquiries: Inquiries) -> Iterator[None]:
-        """Let the chunks of exchanges in this context have the deadline of these inquiries."""
+        """Apply the deadline of `inquiries` to the chunks of all exchanges in this context."""
         self._transport.inquiries = inquiries
         try:
             yield
@@ -178,12 +178,12 @@ class Exchanges:
         self._waker.wake()
 
     def close(self) -> None:
-        """Give up what the exchanges own, after the last one."""
+        """Release what the exchanges own, after the last one."""
 
     def give_up(self, problem: BaseException) -> None:
         """Refuse all later exchanges after an error between two of them.
 
-        The other workers go on with exchanges that this one has skipped. Its next exchange would
+        The other workers go on with exchanges that this one has skipped. So its next exchange would
         meet a different one of theirs.
         """
         self._first_error.note(problem)

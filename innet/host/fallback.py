@@ -40,7 +40,7 @@ _STEP = timedelta(milliseconds=100)  # of a wait in Gloo
 
 @runtime_checkable
 class Fallback(Protocol):
-    """All workers of a job, summing without the switch. An error of any kind means that it has failed."""
+    """A way to sum over all workers of a job without the switch. Any error means that it has failed."""
 
     @property
     def workers(self) -> int:
@@ -51,14 +51,14 @@ class Fallback(Protocol):
     ) -> "Future[Reduction]":
         """Combine (n, lanes) int32 and (n,) flags with those of all others, as the switch would.
 
-        Ignore the lanes where the result has the flag OVERFLOW. `position` is term and exchange; the
-        call waits for workers that are elsewhere. To break off, cancel the future.
+        The lanes are undefined where the result has the flag OVERFLOW. `position` is term and exchange.
+        The call waits for workers that are at another position. To break off, cancel the future.
 
         The arrays may change as soon as this call has returned. Raises WorkersDisagree.
         """
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "Future[torch.Tensor]":
-        """Return the sum or mean of a torch tensor of fractions, in its own dtype.
+        """Return the sum or mean of a floating-point or complex torch tensor, in its own dtype.
 
         The result is a new tensor on the same device. The given tensor may change as soon as this
         call has returned. Raises WorkersDisagree.
@@ -129,8 +129,8 @@ class ProcessGroupFallback(GlooFallback):
     """A fallback over PyTorch's process group, with Gloo, on the CPU.
 
     `group` consists of exactly the workers of the job. innet makes groups of its own from it, so
-    that its messages do not mix with the caller's. All workers have to take part, in the same order
-    as for other groups. So this call returns when all have made it.
+    that its messages do not mix with the caller's. All workers have to make this object, in the same
+    order as their other groups. The constructor returns when all workers have called it.
     """
 
     def __init__(self, group: "ProcessGroup") -> None:
@@ -218,7 +218,7 @@ class _Collectives:
         import torch
         import torch.distributed as dist
 
-        # Gloo adds modulo 2**32, whatever the operation is called.
+        # Gloo adds modulo 2**32, so SUM serves for the wrapping sum, too.
         op: Any = dist.ReduceOp.MAX if operation == Operation.MAX else dist.ReduceOp.SUM
         self.reduce_tensor(torch.from_numpy(array), dist.ReduceOp.BOR if bitwise else op)
 
@@ -242,7 +242,8 @@ class _Collectives:
             with contextlib.suppress(RuntimeError):
                 work.wait(_STEP)
             if self._closed and not work.is_completed():
-                # Gloo cannot break a collective off, and its destructor would wait for the end.
+                # Gloo cannot break a collective off, and the group's destructor would wait for its end.
+                # So the group is never destroyed.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
                 raise _GivenUp
         work.wait()

@@ -110,7 +110,7 @@ static void store_far(void *to, const void *from, size_t bytes)
 
 static int is_far(size_t rows, size_t lanes) { return rows * lanes * WORD_BYTES >= FAR_BYTES; }
 
-/* Later reads, also by other threads, see what has been stored. */
+/* Makes the stores visible to all later reads, also in other threads. */
 static void finish_far_stores(void)
 {
 #ifdef __SSE2__
@@ -118,7 +118,7 @@ static void finish_far_stores(void)
 #endif
 }
 
-/* Copies a row of words, to its place in an array of so many rows. */
+/* Copies a row of words to its place in an array of `rows` rows. */
 static void store_words(void *to, const void *from, size_t lanes, size_t rows)
 {
     size_t bytes = lanes * WORD_BYTES;
@@ -128,8 +128,8 @@ static void store_words(void *to, const void *from, size_t lanes, size_t rows)
         memcpy(to, from, bytes);
 }
 
-/* Returns the integers of a row whose result will be in the place of its values. They are kept from the
- * first time on, for which there is room in `made`. */
+/* Returns the integers of a row whose result will replace its values. The first call makes them in
+ * `made`, and keeps a copy for later calls. */
 static const int32_t *kept_row(struct scaling *scaling, size_t row, size_t rows, int32_t *made)
 {
     size_t lanes = (size_t)scaling->lanes;
@@ -210,7 +210,7 @@ int64_t innet_others(const struct window *window, const struct inbox *inbox)
     return others;
 }
 
-/* Takes the lanes of a result. Nobody may have carried any: then they are zeros. */
+/* Takes the lanes of a result. If no worker has sent any, they are zeros. */
 static void take_lanes(const struct format *format, struct vectors *vectors, int64_t chunk,
                        const uint8_t *header)
 {
@@ -242,10 +242,10 @@ static void take_from(struct window *window, const struct format *format, struct
         int64_t position = window->chunk[slot], chunk = chunk_at(vectors, position);
         uint16_t flags = half_at(header + AT_FLAGS);
         int wanted = vectors->own_flags[chunk] & FLAG_WANTED;
-        /* Lanes that are not wanted come from switches that give every copy the same. */
+        /* Unwanted lanes are in order: some switches send all workers the same copy of a result. */
         int carried = (flags & FLAG_CARRIED) != 0;
         if (format->lanes ? !carried : wanted && carried) {
-            taken->corrupted++; /* not as the switch sends it */
+            taken->corrupted++; /* no switch sends such a packet */
             continue;
         }
         double sent_at = window->sent_at[slot];
@@ -297,7 +297,7 @@ static int lower(const void *a, const void *b)
     return (one > other) - (one < other);
 }
 
-/* Fetches the lanes of a chunk into the cache, which are sent soon. */
+/* Fetches the lanes of a chunk that is sent soon into the cache. */
 static void fetch_lanes(const struct vectors *vectors, int64_t chunk)
 {
     if (!(vectors->own_flags[chunk] & FLAG_CARRIED))
@@ -321,7 +321,7 @@ static void store_lanes(uint8_t *lanes, const struct vectors *vectors, int64_t c
     store_row(lanes, vectors->own + row * vectors->lanes, vectors->lanes);
 }
 
-/* Leaves out the chunks behind so many with lanes. Returns how many remain. */
+/* Leaves out all chunks with lanes but the first `most_full`. Returns how many chunks remain. */
 static int64_t hold_back(const struct vectors *vectors, int64_t *due, int64_t count,
                          int64_t most_full)
 {

@@ -31,16 +31,16 @@ struct window {
     uint16_t job, term;
 };
 
-/* Converts the floats of an exchange: to integers, a row at a time as it is sent, and the sums back to
- * floats, as they arrive. */
+/* The conversion of the floats of an exchange: each row to integers when it is sent, and each sum back
+ * to floats when it arrives. */
 struct scaling {
     int64_t lanes;
     const float *values, *up; /* rows, and their factors */
     int32_t *kept; /* NULL, or the integers of rows that are overwritten by their results */
     uint8_t *is_kept;
     const uint8_t *fit;   /* 0 for a row that is sent as zeros */
-    const float *down;    /* the sums' factors, applied after */
-    int64_t mean;         /* division by the number of contributions, if it is a mean */
+    const float *down;    /* the sums' factors, applied after the division */
+    int64_t mean;         /* 1 to divide sums by the number of contributions */
     int64_t first, count; /* the rows that have results */
     float *results;
     uint8_t *done; /* 1 for rows whose results are made */
@@ -51,8 +51,8 @@ struct scaling {
 struct vectors {
     int64_t chunks, own_first, sums_first; /* the chunks of the first rows */
     size_t lanes;
-    const uint32_t *own;       /* NULL if they are made by scaling */
-    const uint16_t *own_flags; /* they tell which lanes are sent and received */
+    const uint32_t *own;       /* NULL if scaling makes them */
+    const uint16_t *own_flags; /* these tell which lanes are sent and received */
     uint32_t *sums;            /* NULL if only the scaling takes the lanes of results */
     uint16_t *flags;
     uint16_t *counts;
@@ -64,7 +64,7 @@ struct vectors {
 /* Packets come in two lengths: bare headers, and with lanes. */
 enum { BARE, FULL, LENGTHS };
 
-/* What has arrived, in a buffer for each length. */
+/* The packets that have arrived, in a buffer for each length. */
 struct inbox {
     const struct format *formats[LENGTHS];
     uint8_t *buffers[LENGTHS]; /* each as large as MESSAGES times `room` */
@@ -94,7 +94,7 @@ struct network {
     int (*send)(void *, const uint8_t *packets, size_t count, size_t bytes);
     int (*receive)(void *, struct inbox *inbox); /* EAGAIN if nothing is there */
     int64_t (*queued)(void *); /* memory of the packets that wait for this host's link; or NULL */
-    /* NULL, or as `send`, for packets that others follow at once: so a few are made at a time. */
+    /* NULL, or like `send`, for packets that others follow at once. With it, a few are made at a time. */
     int (*put)(void *, const uint8_t *packets, size_t count, size_t bytes);
 };
 
@@ -112,7 +112,7 @@ void innet_take(struct window *window, const struct inbox *inbox, struct vectors
  * window's scratch. */
 int64_t innet_due(struct window *window, const struct vectors *vectors, int64_t most,
                   int64_t most_full, struct sent *sent);
-/* Makes the packets of some of these chunks, from number `first` to `end`. */
+/* Makes the packets of these `count` chunks from number `first` to `end`. */
 void innet_transmit(struct window *window, const struct outbox *outbox,
                     const struct vectors *vectors, int64_t first, int64_t end, int64_t count,
                     double now, struct sent *sent);

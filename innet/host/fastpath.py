@@ -131,7 +131,7 @@ def bind(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def raise_errno(number: int) -> None:
-    """Raise the OSError of an error number that C has returned; 0 is none."""
+    """Raise the OSError of an error number that C has returned. 0 means no error."""
     if number:
         raise OSError(number, os.strerror(number))
 
@@ -140,6 +140,6 @@ def at(array: npt.NDArray[np.generic], dtype: npt.DTypeLike, size: int | None = 
     """Return the address of an array, checked to have `size` elements of `dtype` for C."""
     if array.dtype != dtype or not array.flags.c_contiguous or size not in (None, array.size):
         raise AssertionError(f"C expects {size} {dtype} in order: {array.shape} {array.dtype}")
-    if array.flags.writeable and array.size:  # takes a third of the time
+    if array.flags.writeable and array.size:  # takes a third of the time of array.ctypes
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     return array.ctypes.data

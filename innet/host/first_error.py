@@ -22,7 +22,7 @@ class FirstError:
             raise self.error
 
     def note(self, problem: BaseException) -> None:
-        """Note what has ended the exchanges between two of them."""
+        """Note an error between two exchanges, after which no exchange can follow."""
         if self.error:
             return
         if isinstance(problem, AllReduceError):

@@ -1,7 +1,7 @@
 """The reducer of floats: the exchanges that make the sum or mean of float32 over the workers.
 
 A sum takes two exchanges: the maximum of the block exponents, and the sum of integers. A small vector
-takes one exchange, which gathers it (:mod:`innet.host.gathering`).
+takes one exchange, which gathers the values of all workers (:mod:`innet.host.gathering`).
 """
 
 from collections.abc import Callable, Hashable
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from innet.host.tensors import ReduceOp
 
 Keep = Callable[[Any, Any], None]
-"""A function that keeps the residual, from the contributed values and whether each has counted."""
+"""A function that keeps the residual, given the contributed values and a mask of those in the sum."""
 
 LARGE = 8 << 20
-"""The bytes from which on a vector's sums are not kept.
+"""The size of a vector, in bytes, from which on workers do not keep its sums.
 
-Their floats are made of the packets. So nobody could give the sums to a worker that lacks some. The
-last chunk is therefore summed alone, when this worker has all others, which takes another round trip
-(:mod:`innet.host.portioned`).
+They make the floats directly from the packets. So no worker could give the sums to one that lacks some.
+A worker therefore sums the last chunk alone, after it has received all others. This takes another round
+trip (:mod:`innet.host.portioned`).
 """
 
 _ONCE = np.ones((1, 1), np.uint16)
@@ -116,7 +116,7 @@ class FloatReducer:
     def _corrected(
         self, values: Any, spec: QuantizerSpec, key: Hashable
     ) -> tuple[Any, Keep | None]:
-        """Return the values to contribute, and a function that keeps their errors, if there is one."""
+        """Return the values to contribute, and with error feedback a function that keeps their errors."""
         if not spec.feedback:
             return values, None
         given = self._residuals.added(key, values)
@@ -212,7 +212,7 @@ class FloatReducer:
         rounding, scaling = self._rounding(spec), None
         portions = self._portions(call, part, elements)
         if isinstance(quantizer, BlockScale):
-            # Error feedback compares the values with the result.
+            # Error feedback still needs the values after the exchange.
             reuse = in_place and not keep and part is None
             scaling = quantizer.on_the_way(
                 rows, own, agreed, rounding, mean=mean, in_place=reuse,
@@ -250,7 +250,7 @@ class FloatReducer:
     def _portions(self, call: Call, part: range | None, elements: int) -> Portions | None:
         """Return the portions of a sum, given the elements of a chunk, or None for an all-reduce.
 
-        Of a large vector nobody keeps the sums; see :data:`LARGE`. This is the same on all workers.
+        A large vector has portions, too, on all workers alike: its sums are not kept (:data:`LARGE`).
         """
         count, info = -(-call.size // elements), self._info
         if part is not None:

@@ -2,7 +2,7 @@
 
 A sum in the switch takes two exchanges, since the workers first agree on scales. Two round trips
 cost a small vector more than a few more lanes. So each worker has lanes of its own in every chunk,
-and sends the smallest integer in the others'. The maximum then has the bits of all values.
+and sends the smallest integer in all other lanes. The maximum then has the bits of all workers' values.
 
 Integers are added exactly. The sum of floats is the exact one, rounded to float64 and then to float32.
 So every worker gets the same bits, and the order of the ranks does not change them. A NaN or an infinity
@@ -41,7 +41,7 @@ class Gathering:
 
     @cached_property
     def fits(self) -> bool:
-        """The answer whether the vector is small enough, and its quantizer only rounds."""
+        """True if the vector is small enough and its quantizer only rounds."""
         return self._size <= _MOST_CHUNKS * self._each and self.call.spec.rounds
 
     def contribution(self, values: npt.NDArray[Any]) -> Integers:
@@ -54,7 +54,7 @@ class Gathering:
     def gathered(self, result: Reduction) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all workers' values, and a mask of those in the result, both (workers, size).
 
-        The mask covers the elements: with a quorum, chunks may be of different workers.
+        The mask has a bit for each element: with a quorum, each chunk may have come from other workers.
         """
         values = result.lanes.reshape(-1)[self._places].view(self.dtype)
         if result.counts.tolist() == self._complete:
@@ -94,7 +94,7 @@ class Gathering:
 
     @cached_property
     def _each(self) -> int:
-        """The number of elements in a chunk."""
+        """The number of elements of one worker in a chunk."""
         return (self.info.lanes - agreement.WORDS) // (self.info.workers * self._words)
 
     @cached_property
@@ -116,9 +116,9 @@ def layout(
     spec: QuantizerSpec = EXACT,
     collective: Collective = ALL_REDUCE,
 ) -> Gathering:
-    """Return the layout of a call, with the call. `dtype` is None where `size` bytes are moved.
+    """Return the layout of a call, which includes the call. `dtype` is None if it moves `size` bytes.
 
-    It is kept, because most calls are made again and again.
+    Layouts are cached, because most calls are made again and again.
     """
     call = Call(size, "bytes" if dtype is None else dtype.name, op, spec, collective)
     return Gathering(call, info, _WORD if dtype is None else dtype)

@@ -1,16 +1,16 @@
-"""Inquiries: the workers that a chunk lacks when it is past its deadline.
+"""Inquiries: questions about the workers that a chunk lacks when it is past its deadline.
 
 A worker whose chunk has no result by the deadline repeats its contribution. The switch answers PENDING,
 with the bitmap of those that have contributed. The others are late, and an `Inquiries` counts how often
 each of them was. This is pure logic: the caller brings the clock, and sends the packets.
 
 The deadline is a number of seconds after the contribution was sent. Without one it adapts: it is four
-times the shortest round trip that this worker has had. A contribution that comes later than that is not
-late because of the network's delay. Many contributions are late for a moment, since processors are busy.
-So one answer says little, and :mod:`innet.host.late_workers` looks at all of an exchange.
+times the shortest round trip that this worker has had. The delay of the network alone does not make a
+contribution so late. Many contributions are late for a moment, since processors are busy. So one answer
+says little, and :mod:`innet.host.late_workers` looks at all answers of an exchange.
 
-An inquiry is a packet with lanes. While the worker's own link is busy, it would delay the worker's
-chunks, and the worker waits for nobody else. So it asks only when that link has nothing to send.
+An inquiry is a packet with lanes. While the worker's own link is busy, an inquiry would delay the
+worker's chunks, and the worker waits for nobody else. So it asks only when its link has nothing to send.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 _ROUND_TRIPS = 4
-_SHORTEST = 0.004  # seconds: processors delay packets by about so much
+_SHORTEST = 0.004  # seconds, the least deadline: processors delay packets by about so much
 _SPACING = 1 / 2  # of the time since the exchange began, so that a long exchange has few inquiries
 _FEWEST = 3  # answers that say something about an exchange
 

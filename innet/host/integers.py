@@ -22,9 +22,9 @@ class Reduction:
 
     `lanes` is (n, lanes) int32, or has only the rows from chunk `first` on that this worker wants.
     The other arrays have an item for every chunk, (n,): `flags`, or-ed over the contributions;
-    `counts`, the number of workers in it; `members`, the bitmap of contributors at the switch that made
-    it. `bits`, (workers,), has the bit that stands for each rank there, or no bit of a bitmap if none
-    does. It is None if the ranks are the bits.
+    `counts`, the number of workers in its result; `members`, the bitmap of contributors at the switch
+    that made the result. `bits`, (workers,), has the bit of `members` that stands for each rank, or
+    MOST_CONTRIBUTORS if none does. It is None if every rank is its own bit.
 
     A worker keeps the result of its last exchange for workers that have lost it. The arrays of a
     finished exchange are therefore read-only, and nobody outside of the agent gets a view of them.
@@ -63,13 +63,13 @@ class Reduction:
 
     @property
     def overflowed(self) -> npt.NDArray[np.int64]:
-        """The chunks whose sums may have overflowed."""
+        """Return the chunks whose sums may have overflowed."""
         return np.flatnonzero(self.flags & Flag.OVERFLOW)
 
     def includes(self, ranks: int | npt.NDArray[np.int64], workers: int) -> npt.NDArray[np.bool_]:
-        """Return whether each chunk includes the contribution of a rank, or of a rank of its own.
+        """Return whether the chunks include the contributions of `ranks`, which broadcast against them.
 
-        `ranks` broadcasts against the chunks. If all `workers` of the job are in, so is every rank.
+        A chunk with the contributions of all `workers` of the job includes every rank.
         """
         bits = np.asarray(ranks if self.bits is None else self.bits[ranks])
         within = np.minimum(bits, MOST_CONTRIBUTORS - 1).astype(np.uint64)

@@ -64,9 +64,9 @@ def join(
     choose the same (docs/quantization.md).
 
     With a `node`, its workers sum in shared memory first. The job then has one worker of each node,
-    and carries a slice (:mod:`innet.host.node_exchanges`). The process group passes it.
+    and carries a slice (:mod:`innet.host.node_exchanges`). :mod:`innet.torch` passes this argument.
 
-    `private_key_file`, from ``INNET_PRIVATE_KEY_FILE``, makes the sums private: a file of at least
+    `private_key_file`, from ``INNET_PRIVATE_KEY_FILE``, makes the sums private. It is a file of at least
     32 random bytes, which all workers of the job have and nobody else (docs/private-sums.md).
 
     With ``INNET_METRICS`` set to ``host:port`` the process serves Prometheus at that port plus

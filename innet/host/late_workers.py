@@ -6,14 +6,15 @@ some. So a worker is not named because a single other one is fast, or because it
 moment. A maximum over the switch carries these reports. All workers see the same maximum, and draw the
 same conclusions:
 
-* A worker that is named in two steps in a row becomes late. One in eight workers may be late,
-  and at least one: the gradients of many late workers would add up to steps that are too long. Those that
-  were missing in most answers come first.
+* A worker that is named in two steps in a row becomes late. At most one in eight workers may be late, but
+  one always may: the gradients of many late workers would add up to steps that are too long. The workers
+  that were missing in most answers come first.
 * A late worker sends the lanes of every s-th chunk. The stride s begins with 8, and doubles in each step
   in which a late worker is named.
-* After a few steps without that, s is the next smaller one of `STRIDES`. At s = 1 nobody is late any
-  more. That needs many steps, because all wait again if it is too early. Then the stride is again what it
-  was, and the next try comes after twice as many steps.
+* After a few steps in which no late worker is named, s becomes the next smaller one of `STRIDES`. At
+  s = 1 nobody is late any more. This last change comes only after many such steps: if it comes too early,
+  all workers wait again. If a late worker is named soon after any of these changes, the stride is again
+  what it was, and the next try comes after twice as many steps.
 * An exchange with late workers has to take less time than those that waited for them. Otherwise nobody
   is late for a while, and for twice as long the next time.
 
@@ -36,7 +37,7 @@ _MOSTLY = 75  # percent of the answers
 _NO_OPINION = 101
 _WORKERS_PER_LATE = 8
 _FIRST_CALM, _LONGEST_CALM = 4, 256  # steps
-_LAST_CALM = 64  # steps before nobody is late any more, at least
+_LAST_CALM = 64  # the fewest calm steps before nobody is late any more
 _TOO_EARLY = 4  # steps after the stride became smaller
 _TIMED = 16  # exchanges whose median tells how long one takes
 _WORTH = 0.9  # of the time that waiting took
@@ -46,7 +47,8 @@ _FIRST_REFUSAL, _LONGEST_REFUSAL = 64, 1024  # steps
 def report(inquiries: Inquiries, workers: int) -> Integers:
     """Return a worker's report of an exchange, whose maximum over all workers :meth:`learn` takes.
 
-    It is (workers + 1,) int32: an opinion of each rank, and the time of the exchange in microseconds.
+    It is (workers + 1,) int32. For each rank it has the percentage of answers that lack the rank, as a
+    negative number, or -101 if there were too few answers. The last item is the time in microseconds.
     """
     percentages = [inquiries.lateness(rank) for rank in range(workers)]
     opinions = [-_NO_OPINION if each is None else -each for each in percentages]
@@ -64,7 +66,7 @@ class LateWorkers:
         self._calm = 0  # steps in which no late worker was named
         self._needed = _FIRST_CALM
         self._tried = 1  # the stride that was given up for a smaller one, not taken up since; or 1
-        # The times of exchanges that waited for suspects, and of those since the stride last grew.
+        # The times of exchanges that waited for named workers, and of those since the stride last grew.
         self._waiting: deque[int] = deque(maxlen=_TIMED)
         self._present: deque[int] = deque(maxlen=_TIMED)
         self._refused, self._refusal = 0, _FIRST_REFUSAL  # steps in which nobody becomes late
@@ -98,11 +100,11 @@ class LateWorkers:
         self._present.clear()
 
     def sends(self, chunks: int, step: int) -> slice:
-        """Return which of so many chunks a late worker sends in a step."""
+        """Return the slice of `chunks` chunks whose lanes a late worker sends in a step."""
         return slice(step % self.stride, chunks, self.stride)
 
     def _adapt(self, named: frozenset[int], again: Sequence[int]) -> None:
-        """Let workers become late that were named again, and adapt the stride to what was named."""
+        """Make workers late that were named again, and adapt the stride."""
         places = max(1, self.workers // _WORKERS_PER_LATE) - len(self.ranks)
         found = self.ranks | frozenset(again[: max(0, places)])
         if found & named:
@@ -120,7 +122,7 @@ class LateWorkers:
         if self._tried > 1 and self._calm < _TOO_EARLY:
             stride = self._tried
             self._needed = min(2 * self._steps_at(stride), _LONGEST_CALM)
-        if stride > self.stride:  # the exchanges so far were too long
+        if stride > self.stride:  # its times are those of a smaller stride
             self._present.clear()
         self.ranks, self.stride = found, stride
         self._calm, self._tried = 0, 1
@@ -146,7 +148,7 @@ class LateWorkers:
             self._waiting.clear()
 
     def _pays(self) -> bool:
-        """Return whether exchanges take less time than those that waited, as far as is known."""
+        """Return whether exchanges take less time than those that waited, or this is not known yet."""
         if len(self._present) < _TIMED or not self._waiting:
             return True
         before = _median(self._waiting)

@@ -8,9 +8,9 @@ There are three kinds of link, in one class:
 * ``shm:/run/innet/1``: a cable in shared memory to a port of innet-switch on the same machine. It
   carries whole frames, too.
 
-Packets of a link have one of two sizes: with lanes, or bare. Those of one size that leave together are
-one buffer, which the kernel cuts into datagrams (``UDP_SEGMENT``). It also joins many that arrive into
-one (``UDP_GRO``).
+Packets of a link have one of two sizes: with lanes, or bare. Packets of one size that leave together are
+one buffer, which the kernel cuts into datagrams (``UDP_SEGMENT``). The kernel also joins many datagrams
+that arrive into one (``UDP_GRO``).
 
 Outgoing packets get the check of the packet format. Incoming packets whose check does not match are
 dropped and counted.
@@ -91,8 +91,8 @@ class Link:
         self.bare_encapsulation = bare_encapsulation
         self.dtype = packet_dtype(lanes, len(encapsulation))
         self.bare_dtype = packet_dtype(0, len(encapsulation))
-        # The positions that identify a frame's sender. A host's network stack passes nothing else
-        # on.
+        # The positions that identify the sender of a frame on a cable. Without a cable, the kernel
+        # passes on nothing but the switch's packets.
         told: tuple[tuple[int, bytes], ...] = ()
         if encapsulation:
             port = service.udp_port.to_bytes(2)
@@ -221,8 +221,8 @@ def _check_mtu(sock: socket.socket, ip: str, lanes: int) -> None:
     if (most := route_mtu(sock)) < needed:
         raise UsageError(
             f"cannot open link 'host' to the switch's service address {ip}: packets with {lanes} lanes "
-            f"need an MTU of {needed} bytes, and this way has {most}; raise the MTU of the interface and "
-            "of all on the way (`ip link set dev NAME mtu 9000`), or add the switch with fewer lanes"
+            f"need an MTU of {needed} bytes, and this way has {most}; raise the MTU of all "
+            "interfaces on the way (`ip link set dev NAME mtu 9000`), or add the switch with fewer lanes"
         )
 
 

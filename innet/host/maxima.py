@@ -1,6 +1,6 @@
 """Exchanges that take a maximum: the agreement on scales, and the gathering of small vectors.
 
-In a private job both gather by a sum, because the switch cannot compare padded lanes.
+In a private job both are sums that gather all workers' words. The switch cannot compare padded lanes.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ NO_WORDS = np.empty(0, np.int32)
 
 
 class Maxima:
-    """A worker's maxima. Each begins with the words of a call, so that a disagreement shows first."""
+    """A worker's maxima. Each begins with the words of its call, so that a disagreement shows first."""
 
     def __init__(self, exchanges: Exchanges, info: WorkerInfo) -> None:
         self._exchanges, self._info = exchanges, info
@@ -52,10 +52,11 @@ class Maxima:
         return small.gathered(self._maximum(small.contribution(values), small.call))
 
     def _collect(self, call: Call, words: Integers) -> Integers:
-        """Return the words, (n,) int32, of all workers, (workers, n), by a sum.
+        """Return the words of all workers, (workers, n) int32, given this worker's words, (n,).
 
-        A maximum of padded lanes would be noise. So each worker has lanes of its own in every
-        chunk, and zeros in the others'. Raises WorkersDisagree if the workers' calls differ.
+        A maximum of padded lanes would be noise. So this is a sum, in which each worker has lanes of
+        its own in every chunk, and sends zeros in the others. Raises WorkersDisagree if the workers'
+        calls differ.
         """
         workers, each = self._info.workers, self._info.lanes // self._info.workers
         own = fixed_point.blocks(np.concatenate([call.own_words, words]), each)

@@ -5,8 +5,8 @@ switch, which passes them to the controller with the number of the ingress port.
 and controller agree on where the worker is attached, and nobody has to configure it.
 
 Afterwards the stream carries heartbeats, departures, and the messages that begin a term
-(docs/recovery.md). If the stream breaks, the worker opens it again with the nonce of its membership,
-which goes on.
+(docs/recovery.md). If the stream breaks, the worker opens another one with the nonce of its
+membership. The membership goes on.
 """
 
 import queue
@@ -52,7 +52,7 @@ _FINAL = {
 
 
 class Membership:
-    """A worker's membership in a job. Every message from the controller uses the `waker`.
+    """A worker's membership in a job. Every message from the controller wakes the agent's thread.
 
     The attributes hold the controller's latest messages. `ended` is the reason why the membership
     is over, or empty. `recover` is a request that no `term` has answered yet. `waiting_for` are
@@ -270,7 +270,7 @@ class Membership:
         self._waker.wake()
 
     def _resume(self, resume: pb.Resume) -> None:
-        # After a break the controller may repeat it: then no term begins.
+        # After a break the controller may repeat this message. Then no term begins.
         if not self.term or self.term.number != resume.term:
             self.term = Term(
                 resume.term,

@@ -46,7 +46,7 @@ def copy(values: npt.NDArray[Any], dtype: type[Scalar]) -> npt.NDArray[Scalar]:
 
 
 def _new(size: int) -> mmap.mmap:
-    """Return new memory, in huge pages if the kernel has them: so many small ones are slow to find."""
+    """Return new memory, in huge pages if the kernel has them: it takes long to find many small pages."""
     block = mmap.mmap(-1, size, _PRIVATE)
     with contextlib.suppress(OSError):
         block.madvise(mmap.MADV_HUGEPAGE)

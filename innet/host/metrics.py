@@ -23,7 +23,7 @@ _PATHS = {"none": None, "switch": Path.SWITCH, "fallback": Path.FALLBACK}
 
 _COUNTERS: dict[str, tuple[str, Callable[[pb.Progress], float]]] = {
     "innet_agent_exchanges": (
-        "Exchanges that were finished; an all-reduce takes two or more.",
+        "Exchanges that were finished; an all-reduce takes one or more.",
         lambda progress: progress.exchange,
     ),
     "innet_agent_chunks": (
@@ -45,7 +45,7 @@ _COUNTERS: dict[str, tuple[str, Callable[[pb.Progress], float]]] = {
         "Packets sent again.", lambda progress: progress.retransmissions
     ),
     "innet_agent_corrupted_packets": (
-        "Packets received and dropped, because their check did not fit.",
+        "Packets received and dropped because their check was wrong.",
         lambda progress: progress.corrupted,
     ),
 }  # fmt: skip
@@ -58,20 +58,20 @@ _GAUGES: dict[str, tuple[str, Callable[[pb.Progress], float]]] = {
         lambda progress: progress.remaining,
     ),
     "innet_agent_stuck_seconds": (
-        "How long an exchange under way has had no result; 0 between exchanges.",
+        "Seconds for which an exchange under way has had no result; 0 between exchanges.",
         lambda progress: progress.stuck_s if progress.busy else 0,
     ),
     "innet_agent_switch_silent_seconds": (
-        "For how long the switch has owed an answer.", lambda progress: progress.silent_s
+        "Seconds for which the switch has owed an answer.", lambda progress: progress.silent_s
     ),
     "innet_agent_round_trip_seconds": (
         "The smoothed round trip to the switch.", lambda progress: progress.round_trip_s
     ),
     "innet_agent_retransmission_timeout_seconds": (
-        "When a missing reply counts as lost.", lambda progress: progress.timeout_s
+        "Seconds after which a missing reply counts as lost.", lambda progress: progress.timeout_s
     ),
     "innet_agent_window_chunks": (
-        "Chunks that may be under way at once.", lambda progress: progress.window
+        "Chunks that may be in flight at once.", lambda progress: progress.window
     ),
 }  # fmt: skip
 
@@ -81,7 +81,7 @@ class MeasuredAgent(Protocol):
 
     @property
     def info(self) -> WorkerInfo:
-        """Return the agent's rank, and the size of its job."""
+        """Return the agent's rank and its job."""
 
     @property
     def term(self) -> Term | None:
@@ -203,7 +203,7 @@ def _paths(shown: Iterator[Shown]) -> Metric:
 def _fallbacks(shown: Iterator[Shown]) -> Metric:
     family = CounterMetricFamily(
         "innet_agent_fallbacks",
-        "What was summed without the switch: exchanges, or for the reason dtype tensors.",
+        "Sums made without the switch: exchanges, or tensors for the reason dtype.",
         labels=(*_LABELS, "reason"),
     )
     for each in shown:
@@ -216,7 +216,7 @@ def _fallbacks(shown: Iterator[Shown]) -> Metric:
 def _missing(moments: list[tuple[Shown, pb.Progress]]) -> Metric:
     family = GaugeMetricFamily(
         "innet_agent_waits_for",
-        "1 for every worker whose contribution lacks, after a second without a result.",
+        "1 for every worker whose contribution is missing, after a second without a result.",
         labels=(*_LABELS, "missing"),
     )
     for each, progress in moments:

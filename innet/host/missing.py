@@ -52,7 +52,7 @@ class MissingWorkers:
         self.answers[slots] = arrived
         # The answer may be older than a departure, and the worker may have contributed before it
         # left. If an answer comes long after the departure was known, and still lacks the
-        # contribution, it is missing.
+        # contribution, then this contribution will not come.
         self.note_departures(departed, now)
         gone = {rank for rank in departed if now - self._left_at[rank] > _DEPARTURE_SETTLES}
         for missing in self._contributors.missing(slots, arrived) if gone else ():
@@ -62,7 +62,7 @@ class MissingWorkers:
                 self._gone |= {rank: departed[rank] for rank in absent}
 
     def of(self, slots: Indices, arrived: npt.NDArray[Any]) -> Iterator[frozenset[int]]:
-        """Yield the missing ranks of each different answer for `slots`."""
+        """Yield the ranks that each different answer for `slots` lacks."""
         return self._contributors.missing(slots, arrived)
 
     def check_departures(self) -> None:

@@ -1,9 +1,9 @@
 """Collectives that move bytes without adding them: all-gather, broadcast and barrier.
 
 The bits of any dtype travel in int32 lanes. A worker sends the lanes of its own bytes only, so that the
-switch's sum has them alone. Where the bytes of two workers meet in a lane, each sends zeros in place of
-the other's. Few bytes are gathered in one exchange instead (:mod:`innet.host.gathering`), which is one
-round trip.
+switch's sum consists of these bytes. Where the bytes of two workers meet in a lane, each sends zeros in
+place of the other's. Few bytes are gathered in one exchange instead (:mod:`innet.host.gathering`), which
+is one round trip.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class Moves:
         return found.reshape(self._info.workers, -1)
 
     def broadcast(self, own: Bytes, root: int, into: Bytes | None = None) -> Bytes:
-        """Return the bytes of rank `root`, (size,). The others' count only for their size.
+        """Return the bytes of rank `root`, (size,). On other ranks, `own` only gives the size.
 
         On the other ranks they are written `into` an array, (size,), if one is given.
         """
@@ -77,7 +77,7 @@ class Moves:
         return found
 
     def barrier(self) -> None:
-        """Return when all workers have called it: one packet each way."""
+        """Return when all workers have called this method. This takes one packet each way."""
         self._maxima.agree(_BARRIER)
 
     def _gathered(self, small: Gathering, own: Bytes) -> Bytes:
@@ -89,7 +89,7 @@ class Moves:
     def _move(self, content: Bytes, first: int, into: Bytes, size: int) -> Reduction:
         """Move `size` bytes, of which this worker has `content`, from byte `first` on.
 
-        All of them are written `into` an array, unless it is empty. Returns the exchange's result.
+        All of them are written `into` an array, unless that is empty. Returns the exchange's result.
         """
         lanes = self._info.lanes
         width = LANE_BYTES * lanes
@@ -111,7 +111,7 @@ class Moves:
         return done
 
     def _lacking(self, done: Reduction, size: int) -> list[int]:
-        """Return the ranks whose bytes, `size` each, are in chunks without them."""
+        """Return the ranks that a chunk lacks although it should have some of their `size` bytes."""
         width = LANE_BYTES * self._info.lanes
         workers = self._info.workers
         if (done.counts == workers).all():
@@ -135,14 +135,14 @@ class Moves:
 
 
 def _as_rows(content: Bytes, lanes: int) -> Integers:
-    """Return a view of bytes as rows of lanes, or an array for them if they are not aligned."""
+    """Return a view of bytes as rows of lanes, or if they are not aligned, new rows without content."""
     if content.ctypes.data % LANE_BYTES:
         return memory.empty((content.size // (LANE_BYTES * lanes), lanes), np.int32)
     return content.view(np.int32).reshape(-1, lanes)
 
 
 def _padded(content: Bytes, multiple: int) -> Bytes:
-    """Return the bytes in order, with zeros up to a multiple of so many."""
+    """Return the bytes, followed by zeros up to a size that is a multiple of `multiple`."""
     padded = np.zeros(-(-content.size // multiple) * multiple, np.uint8)
     padded[: content.size] = content
     return padded

@@ -27,7 +27,7 @@ from innet.host.job import WorkerInfo
 from innet.host.waker import Waker, monotonic
 
 PIECE_BYTES = 1 << 24
-"""The room of each worker in the shared memory, and that of the result."""
+"""The bytes of shared memory for each worker, and for the result."""
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -78,7 +78,7 @@ class Entrance:
         self._socket.close()
 
     def meet(self, place: Place, names: Sequence[str], seconds: float) -> "Node":
-        """Connect to the node's other workers, given the names of all. They all call it at once.
+        """Connect to the node's other workers, given the names of all. All call this method at once.
 
         Raises OSError if they cannot be reached within so many seconds, or belong to other users.
         """
@@ -136,14 +136,15 @@ class Node:
     def check(self) -> None:
         """Read from those that have not arrived. Raises their error, or NeighbourLost if one has ended.
 
-        What the others have sent since belongs to the time after the meeting. They may have ended.
+        Those that have arrived are not read: their next messages are for the time after the meeting, and
+        they may have ended.
         """
         self._read(self._awaited)
 
     def check_all(self) -> None:
-        """Read from all, between two meetings. Raises the same errors.
+        """Read from all, between two meetings. Raises the errors of :meth:`check`.
 
-        No worker gets past the next meeting without this one, so none may have ended.
+        No worker gets past the next meeting without this one. So an end of any worker is an error.
         """
         self._read(self._arrivals)
 
@@ -157,7 +158,7 @@ class Node:
         waker.reset()
 
     def leave(self) -> Mapping[int, Arrival]:
-        """Return what the others have brought, by rank, and leave the meeting point for the next."""
+        """Return the arrivals of the others, by rank, and leave the meeting point for the next."""
         ranks = self.place.ranks
         return {ranks[index]: queue.popleft() for index, queue in self._arrivals.items()}
 
@@ -177,7 +178,7 @@ class Node:
 
     def _tell(self, message: bytes) -> None:
         for peer in self._peers.values():
-            with contextlib.suppress(OSError):  # who has ended is noticed when reading
+            with contextlib.suppress(OSError):  # the next read notices a worker that has ended
                 peer.send(message, socket.MSG_NOSIGNAL)
 
     def _take(self, index: int, message: bytes) -> None:
@@ -204,12 +205,12 @@ def _unix_socket() -> socket.socket:
 
 
 def _left(deadline: float) -> float:
-    """Return the seconds until a deadline, at least a moment."""
+    """Return the seconds until a deadline, but at least 1 ms."""
     return max(0.001, deadline - monotonic())
 
 
 def _received(peer: socket.socket) -> bytes:
-    """Return the next message, or none at the end of the connection. Raises BlockingIOError."""
+    """Return the next message, empty at the end of the connection. Raises BlockingIOError."""
     try:
         return peer.recv(_MOST_BYTES)
     except ConnectionResetError:  # the other has ended, and its last messages are still there

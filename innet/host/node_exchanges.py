@@ -91,8 +91,8 @@ class NodeExchanges(Exchanges):
     ) -> Reduction:
         """Do the same as :meth:`Exchanges.sum_portions`, over all workers of the group.
 
-        The ranks of a node put their flags together, so that the node sends and receives what any of
-        them does.
+        The flags of a node's ranks are or-ed, so that the node sends and receives what any of them
+        does.
         """
         self._first_error.check()
         count = len(flags)
@@ -122,7 +122,7 @@ class NodeExchanges(Exchanges):
         raise UnsupportedTensor(f"the ranks of a node do not sum {tensor.dtype}: convert it first")
 
     def attend(self) -> None:
-        """See :meth:`Exchanges.attend`. The node's other workers are told of an end."""
+        """Do the same as :meth:`Exchanges.attend`, and tell the node if the membership has ended."""
         super().attend()
         if ended := self._controller.ended:
             self._node.fail(self.failure or JobEnded(ended))
@@ -132,12 +132,12 @@ class NodeExchanges(Exchanges):
         self._node.close()
 
     def give_up(self, problem: BaseException) -> None:
-        """See :meth:`Exchanges.give_up`. The node's other workers are told."""
+        """Do the same as :meth:`Exchanges.give_up`, and tell the node's other workers."""
         super().give_up(problem)
         self._node.fail(problem)
 
     def _in_pieces(self, reduce_piece: Callable[[range], None], result: Reduction) -> None:
-        """Fill a result piece by piece. The node's other workers are told of a failure."""
+        """Fill a result piece by piece. If this fails, tell the node's other workers."""
         result.counts[:] = self._group.workers
         count = len(result.flags)
         try:
@@ -157,7 +157,7 @@ class NodeExchanges(Exchanges):
         """
         brought = Arrival(rows, self._table.lanes, operation)
         alike = self._meet(brought)
-        # If not, the first row shows all workers of the group how their calls differ.
+        # If they are not alike, the first row shows all workers of the group how their calls differ.
         own = self._table.part(rows if alike else 1)
         lanes, flags = self._table.combined(own, operation)
         with self._limits.watching(self._node.check_all):
@@ -219,7 +219,7 @@ class _Table:
     def give(self, chunks: Integers | Scaling, flags: Flags, piece: range, sent: range) -> None:
         """Copy a piece of a contribution onto the table.
 
-        Its chunks are those that this worker has `sent`, and zeros in place of the others.
+        `chunks` has a row for each chunk in `sent`. The others become zeros on the table.
         """
         own = self._lanes[self._index, : len(piece)]
         here, there = _common(piece, sent)
@@ -228,7 +228,7 @@ class _Table:
         self._flags[self._index, : len(piece)] = flags[piece.start : piece.stop]
 
     def take(self, result: Reduction, piece: range) -> None:
-        """Copy the result on the table into its place in the whole."""
+        """Copy the result on the table to its place in the whole result."""
         received = range(result.first, result.first + len(result.lanes))
         here, there = _common(piece, received)
         result.lanes[there] = self._lanes[-1, here]

@@ -1,7 +1,7 @@
 """I/O rounds in numpy.
 
 Python handles batches, never single packets. One system call receives a batch, a few numpy
-operations match it with the window, and one system call sends the answers.
+operations match it with the window, and one system call sends the next packets.
 """
 
 import math
@@ -22,7 +22,7 @@ from innet.wire.records import Records, get_field, marked
 
 
 class NumpyRounds:
-    """I/O rounds of one batch. `packets` and the bitmaps `answers` have an item for each slot."""
+    """I/O rounds of one batch each. `packets` and the bitmaps `answers` have an item for each slot."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class NumpyRounds:
         _, own_flags, *_ = self._under_way
         wanted = own_flags[self._chunks_at(self._window.chunk_of(slots))] & Flag.WANTED != 0
         carried = records["flags"][positions] & Flag.CARRIED != 0
-        # Lanes that are not wanted come from switches that give every copy the same.
+        # Unwanted lanes are in order: some switches send all workers the same copy of a result.
         fits = carried if lanes else ~(wanted & carried)
         self._link.corrupted += int(np.count_nonzero(~fits))
         return positions[fits], slots[fits]
@@ -156,7 +156,7 @@ class NumpyRounds:
             scaling.take(rows, lanes, result.counts[rows])
 
     def ours(self, batch: Records, kind: Kind) -> Indices:
-        """Return the positions in a batch of the replies of a kind, of this job and term."""
+        """Return the positions of those packets in a batch that are of this kind, job and term."""
         return np.flatnonzero(
             (get_field(batch, "kind") == kind)
             & (batch["version"] == VERSION)
@@ -165,7 +165,7 @@ class NumpyRounds:
         )
 
     def accepted(self, batch: Records, among: Indices) -> tuple[Indices, Indices]:
-        """Return the positions and slots of those `among` a batch that answer something outstanding."""
+        """Return the positions, from `among`, and the slots of packets that answer outstanding chunks."""
         if not among.size:
             return among, among
         slots = batch["slot"][among].astype(np.int64) - self._term.first_slot

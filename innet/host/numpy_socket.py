@@ -1,8 +1,8 @@
 """Packets over a UDP socket without a compiler, many in one system call, as in udp.c.
 
 If the kernel joins datagrams (``UDP_GRO``), each of them holds dozens of packets, and plain
-``recvmsg`` would do. If it does not, because they arrive paced, one by one, then a call for each
-would cost more than the rest of a worker together. ``recvmmsg`` serves both cases. Python has no
+``recvmsg`` would do. If datagrams arrive paced, one by one, the kernel does not join them. A call for
+each would then cost more than all other work of a worker. ``recvmmsg`` serves both cases. Python has no
 such call, so numpy lays out its structs as Linux expects them.
 """
 
@@ -40,7 +40,7 @@ MESSAGES = 64
 """The most datagrams that are received in one call."""
 
 DATAGRAM_BYTES = 1 << 16
-"""The room for each of them."""
+"""The bytes of room for each datagram."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -128,9 +128,9 @@ class NumpySocket:
             self._send_batch(packets[start : start + most], options)
 
     def receive(self) -> tuple[Packets, int]:
-        """Return the packets of the next datagrams, and the number of dropped ones.
+        """Return the packets of the next datagrams, and the number of those dropped as damaged.
 
-        The packets are valid until the next call. Having received nothing is no error. Raises
+        The packets are valid until the next call. If nothing has arrived, that is no error. Raises
         OSError.
         """
         datagrams = self._take()

@@ -1,10 +1,10 @@
 """Pads: pseudorandom lanes that hide every contribution and every sum.
 
 Let N be the number of workers, and S(0) to S(N-1) pseudorandom vectors of an exchange, made by
-AES-256 in counter mode. The worker of rank k adds its pad ``S(k) - S(k+1)``, with S(N) = 0. All of
-it is modulo 2**32. In the sum of all workers every vector but S(0) cancels, and each worker takes
-S(0) off the result. The N pads are linear combinations of N independent vectors, and the inverse
-exists. So all contributions together, and with them every partial sum of a tree, look uniformly
+AES-256 in counter mode. The worker of rank k adds its pad ``S(k) - S(k+1)``, with S(N) = 0, modulo
+2**32. In the sum of all workers every vector but S(0) cancels, and each worker takes S(0) off the
+result. The N pads are linear combinations of N independent vectors, and this linear map has an
+inverse. So all contributions together, and with them every partial sum of a tree, look uniformly
 random to whoever lacks the key. This is the masking by pairs of Bonawitz et al., "Practical Secure
 Aggregation for Privacy-Preserving Machine Learning" (CCS 2017), on a chain of workers and with one
 key for all.
@@ -77,7 +77,10 @@ class Pads:
         minus: Sequence[int],
         first_chunk: int = 0,
     ) -> None:
-        """Add and subtract vectors S of a place in place, from a chunk on, block by block."""
+        """Add vectors S to lanes, and subtract others, in place, block by block.
+
+        `plus` and `minus` are the numbers of the vectors. The lanes begin with chunk `first_chunk`.
+        """
         flat, start = lanes.reshape(-1), first_chunk * lanes.shape[-1]
         added = [self._vector(place, number, start) for number in plus]
         subtracted = [self._vector(place, number, start) for number in minus]
@@ -122,7 +125,7 @@ class _Vector:
         counter = block.to_bytes(_CIPHER_BLOCK)  # every vector has a key of its own
         self._cipher = Cipher(AES256(key), CTR(counter)).encryptor()
         self._cipher.update(bytes(behind))
-        self._stream = bytearray(len(_ZEROS) + _CIPHER_BLOCK - 1)  # as `update_into` asks
+        self._stream = bytearray(len(_ZEROS) + _CIPHER_BLOCK - 1)  # room as `update_into` asks
 
     def next(self, lanes: int) -> Integers:
         """Return the next lanes, (lanes,) int32, valid until the next call."""

@@ -48,8 +48,8 @@ class RackedParameters:
         """Give the server the parameters. Raises UsageError, and the errors of :meth:`begin`."""
         if agent.private:
             raise UsageError(
-                "a rack server has to read the sums that it makes parameters of: join without a key "
-                "of private sums"
+                "a rack server has to read the sums from which it computes parameters: join without "
+                "a key of private sums"
             )
         self._agent, self._values, self._optimizer = agent, list(values), optimizer
         self.lr = optimizer.lr
@@ -82,7 +82,7 @@ class RackedParameters:
         """Take one optimizer step with the mean of all workers' gradients, of the values' shapes.
 
         :mod:`innet.host.quantizers.fixed_point` gives the mean's error bound. With this mean the
-        step equals that of :mod:`innet.servers.pbox`, bit by bit.
+        step equals that of :mod:`innet.servers.pbox`, bit for bit.
 
         Raises UsageError. Raises WorkersDisagree if the workers' calls differ; then nothing has
         happened. Raises ServerLost if the server no longer has the parameters, another
@@ -163,7 +163,7 @@ class RackedParameters:
 
 
 def _checked(values: list[Floats], info: WorkerInfo) -> list[int]:
-    """Return the sizes. Raises UsageError if the values or the job do not suit."""
+    """Return the sizes of the values. Raises UsageError if a server cannot keep them for this job."""
     if info.min_workers < info.workers:
         raise UsageError(
             "a rack server needs all workers of its job: create it without --quorum and "
@@ -190,7 +190,7 @@ def _flat(arrays: Sequence[npt.NDArray[Any]]) -> Floats:
 
 
 def _lanes(rows: int, lanes: int) -> Integers:
-    """Return `count` chunks that contain only their numbers."""
+    """Return `rows` chunks that contain only their numbers."""
     made = np.zeros((rows, lanes), np.int32)
     made[:, wire.CHUNK] = np.arange(rows)
     return made
@@ -202,7 +202,7 @@ def _of_first(chunks: Integers, info: WorkerInfo) -> Integers:
 
 
 def _ask(exchanges: Exchanges, ask: Ask, chunks: Integers) -> Reduction:
-    """Carry out an exchange whose results are all a server's answers."""
+    """Carry out an exchange, and return the server's answers. Raises ParameterServerError."""
     operation = Operation.SUM if ask == Ask.STEP else Operation.MAX
     flags = np.full(len(chunks), ask, np.uint16)
     done = exchanges.all_reduce(chunks, operation, flags)

@@ -1,10 +1,10 @@
 """Sums of which each worker sends and receives a portion of the lanes.
 
-Nobody has all of the result, so nobody could give it to a worker that has lost it. Therefore the last
-chunk goes alone, when this worker has all others, and everybody gets its lanes. Its result shows that
-all workers have what they want. That result is all that a worker keeps for the others.
+Nobody has all of the result, so nobody could give it to a worker that has lost it. Therefore a worker
+sends the last chunk alone, after it has received all others, and all workers get its lanes. The result of
+the last chunk shows that all workers have what they want. It is all that a worker keeps for the others.
 
-If a scaling makes the results, it is the only one that has them.
+If a scaling makes the results, nothing else has them.
 """
 
 from abc import ABC, abstractmethod
@@ -47,9 +47,9 @@ class Attempt(Protocol):
 class SumOfPortions(ABC):
     """A sum of n chunks, with the lanes of this worker's portions.
 
-    `chunks`, (rows, lanes), are those that it sends, and `flags`, (n,), go with all. The lanes that it
-    receives are written to `rows`, and those of the last chunk to `last`, (1, lanes). If the chunks are a
-    scaling, it takes them all instead. The job has so many `workers`.
+    `chunks`, (rows, lanes), are those that this worker sends. `flags`, (n,), go with all chunks. The
+    lanes that it receives are written to `rows`, and those of the last chunk to `last`, (1, lanes). If
+    the chunks are a scaling, the scaling takes all of these lanes instead.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SumOfPortions(ABC):
         """Return the result of all chunks, given what :meth:`attempt` has returned."""
 
     def _given(self, carrier: Carrier, count: int) -> Reduction:
-        """Return the result of so many chunks that other workers give to this one."""
+        """Return the result of `count` chunks that other workers give to this one."""
         lacking = shared_exchange.without_result(count, self._last.shape[1], self._workers)
         return shared_exchange.result_in(carrier(*lacking, Operation.MAX), count, self._workers)
 
@@ -81,7 +81,7 @@ class SumOfPortions(ABC):
 class PortionedSum(SumOfPortions):
     """The sum in a job that needs all its workers."""
 
-    _others: Reduction | None = None  # what all chunks but the last have come to
+    _others: Reduction | None = None  # the result of all chunks but the last
 
     def attempt(self, carrier: Carrier, *, shared: bool) -> Reduction:
         """Sum, and return the result of the last chunk. Raises LeftBehind."""
@@ -94,7 +94,7 @@ class PortionedSum(SumOfPortions):
         chunks, rows = self._chunks, self._rows[: len(before.received)]
         into: Target = rows
         if isinstance(chunks, Scaling):
-            chunks.forget()  # what an attempt in another term has come to
+            chunks.forget()  # the results of an attempt in another term
             into = chunks
         else:
             chunks = chunks[: len(before.sent)]
@@ -135,7 +135,7 @@ class PortionedSum(SumOfPortions):
 
     @property
     def _final(self) -> Integers:
-        """Return the contribution to the last chunk, (1, lanes), or no row if it has none."""
+        """Return the contribution to the last chunk, (1, lanes), or no row if this worker sends none."""
         count = len(self._flags) - 1
         if isinstance(self._chunks, Scaling):
             return self._chunks[np.array([count])]
@@ -149,10 +149,10 @@ class PortionedSum(SumOfPortions):
 
 
 class SumForAll(SumOfPortions):
-    """The same in a job with a quorum: every worker receives all lanes.
+    """The sum in a job with a quorum, in which every worker receives all lanes.
 
-    There, the last chunk's result does not show that all workers have theirs. So each worker keeps the
-    whole result for the others.
+    With a quorum, the last chunk's result does not show that all workers have the other results. So each
+    worker keeps the whole result for the others.
     """
 
     def attempt(self, carrier: Carrier, *, shared: bool) -> Reduction:

@@ -21,8 +21,8 @@ class Portions:
     """A worker's portions of an exchange of n chunks.
 
     `flags`, (n,) uint16, have CARRIED and WANTED. A contribution has a row for each chunk of `sent`, and
-    a result for each of `received`, which are ranges that hold at least the flagged chunks. If all
-    workers have all chunks, these go `in_order`.
+    a result has a row for each chunk of `received`. These ranges hold at least the flagged chunks. If all
+    workers send and receive all chunks, the chunks go `in_order`.
     """
 
     flags: Flags
@@ -32,7 +32,7 @@ class Portions:
 
     @classmethod
     def of(cls, chunks: int, sent: range, received: range) -> "Portions":
-        """Return the portions that are these ranges."""
+        """Return the portions with exactly these ranges of chunks."""
         flags = np.zeros(chunks, np.uint16)
         flags[sent.start : sent.stop] = Flag.CARRIED
         flags[received.start : received.stop] |= np.uint16(Flag.WANTED)
@@ -42,7 +42,7 @@ class Portions:
     def receiving(cls, part: range, chunks: int, elements: int) -> "Portions":
         """Return the portions of a worker that sends all chunks and receives a part of the vector.
 
-        `part` counts the vector's elements, of which a chunk has so many.
+        `part` is a range of the vector's elements. A chunk has `elements` of them.
         """
         first = part.start // elements
         received = range(first, -(-part.stop // elements) if part else first)
@@ -73,7 +73,10 @@ class Portions:
         return every
 
     def received_of(self, result: Reduction, into: Any) -> Reduction:
-        """Return a result that has all lanes with those of the received chunks only."""
+        """Return a result with only the received chunks' lanes, given one with all lanes.
+
+        They are copied `into` an array, if this is one.
+        """
         rows = result.lanes[self.received.start : self.received.stop]
         if isinstance(into, np.ndarray):
             into[:] = rows
@@ -90,12 +93,12 @@ class Portions:
 
     @classmethod
     def whole(cls, chunks: int) -> "Portions":
-        """Return the portions of an all-reduce. Few chunks take no time, since their flags are kept."""
+        """Return the portions of an all-reduce. Those of few chunks are cached."""
         return _few(chunks) if chunks <= _FEW else _whole(chunks)
 
 
 _FEW = 64
-"""The most chunks of an all-reduce whose portions are kept."""
+"""The most chunks of an all-reduce whose portions are cached."""
 
 
 def _whole(chunks: int) -> Portions:
@@ -114,9 +117,9 @@ def _few(chunks: int) -> Portions:
 def interleaved(chunks: int, workers: int) -> Integers:
     """Return all chunks, (n,) int32, in an order that takes one of each worker's part in turn.
 
-    In a reduce-scatter or an all-gather, the link of a part's owner carries the lanes in both
-    directions. Were the parts to go one after the other, then one link at a time would have the lanes
-    of two collectives that are under way at once, and all other workers would wait for it.
+    In a reduce-scatter or an all-gather, the link of a part's owner carries the part's lanes in both
+    directions. Suppose that the parts went one after the other, and two collectives were under way at
+    once. Then one link at a time would carry the lanes of both, and all other workers would wait for it.
     """
     each = -(-chunks // workers)
     order = np.arange(each * workers, dtype=np.int32).reshape(workers, each).T.ravel()

@@ -17,7 +17,7 @@ class Privacy:
         return self._secret is not None
 
     def check(self, *, sealed: bool) -> None:
-        """Raise UsageError if the job's sums are to be private, and cannot be."""
+        """Raise UsageError if the job's sums should be private but cannot be."""
         if self:
             from innet.host.private_sums import check_suits
 

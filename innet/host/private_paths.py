@@ -1,7 +1,7 @@
 """The paths of private exchanges: every contribution has a pad, and all operations are sums.
 
-Pads cancel only if every worker contributes all lanes. So a worker also sends those that others need
-not send, with zeros below its pad. The lanes that it receives are still those that it wants.
+Pads cancel only if every worker contributes all lanes. So where a worker has no lanes to send, it sends
+zeros covered by its pad. It still receives only the lanes that it wants.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class PrivatePaths(Paths):
         super().__init__(transport, fallback, meanwhile)
         self._pads, self._first, self._info = pads, first, info
         self._position = 0, 0  # the term and the exchange of the latest part
-        self._part = 0  # its number in them
+        self._part = 0  # this part's number in them
 
     def combine(
         self,
@@ -54,7 +54,7 @@ class PrivatePaths(Paths):
     ) -> Reduction:
         """Do the same as :meth:`Paths.combine`, with pads.
 
-        A maximum can only be a shared exchange. Raises WorkersMissing if a sum lacks a worker.
+        An exchange with the operation MAX is a shared one. Raises WorkersMissing if a sum lacks a worker.
         """
         if number < self._first:
             return super().combine(term, number, chunks, flags, operation, portions, into, inspect)
@@ -107,7 +107,7 @@ class PrivatePaths(Paths):
         )
         if (result.counts != self._info.workers).any():
             raise WorkersMissing(
-                "a sum came without all workers, and a private one is noise then: join the job again"
+                "a private sum lacks a worker, and is noise without that worker's pad: join the job again"
             )
         covered.uncover(result.lanes, portions.received.start if portions else 0)
         return result

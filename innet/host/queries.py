@@ -35,7 +35,7 @@ class Queries:
         self._queried_at = np.full(term.slots, -np.inf)
         self._packets = blank(term.slots, 0, Kind.QUERY, link.bare_encapsulation)
         self._packets["job"], self._packets["term"] = info.job, term.number
-        self._packets["flags"] = Flag.WANTED  # a switch below takes no result without its lanes
+        self._packets["flags"] = Flag.WANTED  # switches below accept a result only with lanes
 
     def operate(self, operation: Operation) -> None:
         """Let the queries from now on ask for this operation."""
@@ -44,8 +44,9 @@ class Queries:
     def send(self, slots: Indices, arrived: npt.NDArray[Any], now: float) -> int:
         """Send a query for each slot of which a switch has said PENDING, with its bitmap `arrived`.
 
-        The highest switch knows of no other result. A switch tells all workers below it, so each asks
-        once for each packet that it has sent. Returns the number of queries. Raises OSError.
+        A PENDING of the highest switch needs no query, because no other switch has a result. A PENDING
+        reaches all workers below its switch. So each worker asks only once for each packet that it has
+        sent. Returns the number of queries. Raises OSError.
         """
         if not self._useful:
             return 0

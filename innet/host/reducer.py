@@ -1,8 +1,8 @@
 """The reducer: the exchanges that make the sum, mean or maximum of vectors over the workers.
 
 :mod:`innet.host.float_reducer` reduces floats. A sum of integers (:mod:`innet.host.sums`) takes two
-exchanges, since the workers have to agree on the size first. A small vector takes one exchange, which
-gathers it (:mod:`innet.host.gathering`), and so does a maximum.
+exchanges, since the workers have to agree on the size first. A small vector takes only one exchange,
+which gathers the values of all workers (:mod:`innet.host.gathering`). A maximum also takes only one.
 """
 
 from collections.abc import Hashable
@@ -31,12 +31,12 @@ class Reducer(FloatReducer):
     """A reducer of flat vectors. Every worker of the job makes the same calls in the same order."""
 
     def choose_exact(self, text: str | None) -> QuantizerSpec:
-        """Return what the requested quantizer, or the default, means for integers: their blocks."""
+        """Return a quantizer for integers: only the blocks of the requested one, or of the default."""
         spec = self._spec if text is None else QuantizerSpec.read(text)
         return EXACT if spec.share else QuantizerSpec(blocks=spec.blocks)
 
     def choose_for(self, tensor: Any, text: str | None, key: Hashable) -> QuantizerSpec:
-        """Return the quantizer of a float32 tensor, or for integers what leaves them exact."""
+        """Return the quantizer of a float32 tensor, or one that leaves integers exact."""
         sparse = is_sparse(tensor)
         if dtype_name(tensor.dtype) == "float32":
             return self.choose(text, key, sparse=sparse)
@@ -51,8 +51,8 @@ class Reducer(FloatReducer):
     ) -> npt.NDArray[Any]:
         """Return the exact sum of int32 or int64 vectors, or a `part` of it, of the same dtype.
 
-        Raises SumOverflow, whichever part overflows. So all workers receive all sums of int64. Of
-        `spec`, only the blocks count.
+        Raises SumOverflow on all workers if any part overflows. So all workers receive all sums of int64.
+        Of `spec`, only the blocks count.
         """
         small = layout(self._info, values.size, values.dtype, spec=spec, collective=collective)
         call = small.call

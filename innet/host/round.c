@@ -19,7 +19,7 @@ static int64_t room(const struct network *network, const struct io_round *io)
     return queued < io->most_queued ? io->most_queued - queued : 0;
 }
 
-/* Sends some packets that have been made, the last ones of all that are due or not. */
+/* Sends the packets that have been made. `last` tells whether no more due packets follow. */
 static int send_made(const struct network *network, const struct outbox *outbox,
                      const struct sent *sent, int last, struct io_round *io)
 {
@@ -34,7 +34,7 @@ static int send_made(const struct network *network, const struct outbox *outbox,
     return number;
 }
 
-/* Sends what is due, and lets *held tell whether the host's own link is too busy for some of it. */
+/* Sends what is due. Stores in *held whether the host's own link is too busy for some of it. */
 static int send_due(const struct network *network, struct worker *worker, struct io_round *io,
                     int *held)
 {

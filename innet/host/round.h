@@ -8,12 +8,12 @@
 struct io_round {
     /* Input. */
     int64_t most, batches;   /* most chunks in flight; most batches to receive, up to BATCHES */
-    double until;            /* end of the round if nothing comes; */
-    double idle;             /* a result puts it off to so many seconds later, unless this is 0 */
+    double until;            /* end of the round if nothing comes */
+    double idle;             /* a result puts `until` off to so many seconds later, if not 0 */
     double pause;            /* lets packets accumulate while more than `most` chunks remain */
-    double round_trip_began; /* the round ends with the result of a chunk sent since then; */
-    int64_t steady;          /* if this is set, only if packets were lost or marked */
-    double too_soon, reordering, quiet_until; /* see innet_take */
+    double round_trip_began; /* the round ends with the result of a chunk sent since then */
+    int64_t steady;          /* 1 if it ends so only after packets were lost or marked */
+    double too_soon, reordering, quiet_until; /* see Window in window.py */
     int64_t remaining;                        /* chunks without result */
     int64_t most_queued; /* most packets that wait for the link while chunks with lanes are sent */
     /* Input and output. The switch has owed an answer since `owed_since`, or owes none (infinity). */
@@ -26,7 +26,7 @@ struct io_round {
     double sent_at, result_at; /* of the last packet, of the last result */
     double now;
     int64_t samples;
-    double times[BATCHES]; /* measured round trips */
+    double times[BATCHES]; /* the measured round trips, in seconds */
     int64_t error;
 };
 
@@ -36,7 +36,7 @@ struct worker {
     const struct outbox *outbox;
     struct vectors *vectors;
     uint64_t *answers; /* for each slot: the bitmap in its chunk's last PENDING, or 0 */
-    int64_t *finished; /* room for a chunk of each slot */
+    int64_t *finished; /* room for the position of a chunk of each slot */
 };
 
 void innet_io_round(const struct network *network, struct worker *worker, struct io_round *io);

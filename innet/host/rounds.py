@@ -30,9 +30,9 @@ class RoundLimits:
     Contributions with lanes stay with the worker while `most_queued` packets wait for the host's own
     link. Rounds in numpy do not look at that queue.
 
-    `too_soon` and `reordering` are the window's. A round of many batches raises `reordering` to the
-    round trips that it measures, because queues fill. Since `owed_since` the switch owes an answer;
-    it is infinity if the switch owes none.
+    `too_soon` and `reordering` are arguments of the window's methods. A round of many batches raises
+    `reordering` to the round trips that it measures, because queues fill. Since `owed_since` the switch
+    owes an answer; it is infinity if the switch owes none.
     """
 
     most: int

@@ -17,7 +17,7 @@ _MEMBERS = 2  # the integers of a bitmap
 
 
 def with_result(result: Reduction, workers: int) -> tuple[Integers, Flags]:
-    """Return the contribution of one of so many workers, which has the result."""
+    """Return the contribution of a worker that has the result, in a job of `workers`."""
     chunks, lanes = result.lanes.shape
     further = np.zeros((_further_chunks(chunks, lanes, workers), lanes), np.int32)
     members, counts, bits = _parts(further, chunks, workers)
@@ -29,7 +29,7 @@ def with_result(result: Reduction, workers: int) -> tuple[Integers, Flags]:
 
 
 def without_result(chunks: int, lanes: int, workers: int) -> tuple[Integers, Flags]:
-    """Return the contribution of one of so many workers, which lacks the result of so many chunks."""
+    """Return the contribution of a worker that lacks the result of `chunks` chunks."""
     rows = chunks + _further_chunks(chunks, lanes, workers)
     return np.full((rows, lanes), _SMALLEST, np.int32), np.zeros(rows, np.uint16)
 

@@ -76,7 +76,7 @@ static int is_firm(int memory, size_t bytes)
            && (size_t)about.st_size == bytes;
 }
 
-/* Takes the memory, and the eventfds behind it in `files`. */
+/* Takes the memory, and the eventfds that follow it in `files`. */
 static int map_cables(struct shared_memory *shared, const struct cable_offer *offer, int *files,
                       uint32_t cores)
 {
@@ -101,7 +101,7 @@ static int map_cables(struct shared_memory *shared, const struct cable_offer *of
     return 0;
 }
 
-/* Takes what the switch passes on. Returns EAGAIN if it has not done so yet. */
+/* Takes the files that the switch passes on. Returns EAGAIN if they have not come yet. */
 static int take_offer(struct shared_memory *shared)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(CABLE_FILES * sizeof(int))];
@@ -170,7 +170,7 @@ void innet_shared_destroy(void *context)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-/* Returns where the core that sums a packet's cell is kept. */
+/* Returns the place of the number of the core that sums a packet's cell. */
 static uint8_t *core_of(struct shared_memory *shared, const uint8_t *packet)
 {
     const uint8_t *header = packet + shared->front;

@@ -55,7 +55,7 @@ def rows_of(tensor: "torch.Tensor") -> Rows:
 
 
 def tensor_of(rows: Rows, like: "torch.Tensor") -> "torch.Tensor":
-    """Return rows as a coalesced sparse tensor, with another's shape and device."""
+    """Return rows as a coalesced sparse tensor, with the shape and device of `like`."""
     import torch
 
     cut = like.sparse_dim()

@@ -25,7 +25,7 @@ class MembershipView(Protocol):
         """Return the ranks that have left the job, with the reasons."""
 
     def trouble(self, reason: str) -> None:
-        """Ask for another term: the switch does not answer."""
+        """Ask for another term, because the switch does not answer."""
 
     def in_touch(self) -> bool:
         """Return whether the controller can be reached; only the controller knows another way to sum."""

@@ -1,9 +1,9 @@
-"""Time in which this process ran: it bounds an agent's waits."""
+"""The time in which this process ran. Only this time counts in the limits of an agent's waits."""
 
 from collections.abc import Callable
 
 _LONGEST_STEP = 2.0
-"""Seconds between two looks at a stopwatch; if more have passed, the process was stopped meanwhile."""
+"""The most seconds that count between two looks. If more have passed, the process was stopped."""
 
 _LATE = 0.05  # seconds: a thread that runs so long after its deadline was stopped
 

@@ -9,7 +9,7 @@ REAL = ctypes.c_double
 
 
 class Format(ctypes.Structure):
-    """The lengths of a format, and what its check and its sender are known by."""
+    """The lengths of a format, the weights of its check, and the bytes that identify its sender."""
 
     _fields_ = [
         ("bytes", SIZE), ("front", SIZE), ("lanes", SIZE), ("words", SIZE),

@@ -23,7 +23,8 @@ _DENSE, _SPARSE = "torch.strided", "torch.sparse_coo"
 def summed_by_switch(tensor: Any, op: ReduceOp, *, fallback: bool) -> bool:
     """Return whether the switch can sum a tensor; if not, the fallback can.
 
-    Raises UnsupportedTensor if neither can, or if only a fallback could and there is none.
+    Raises UnsupportedTensor if neither can, or if only a fallback could and there is none. Raises
+    UsageError for an unknown `op`.
     """
     if op not in REDUCE_OPS:
         raise UsageError(f"op {op!r}: it has to be one of {', '.join(REDUCE_OPS)}")
@@ -34,7 +35,7 @@ def summed_by_switch(tensor: Any, op: ReduceOp, *, fallback: bool) -> bool:
     layout = str(getattr(tensor, "layout", _DENSE))
     if (size := extent(tensor)) > MOST_ELEMENTS:
         unit = "rows" if layout == _SPARSE else "elements"
-        raise UnsupportedTensor(f"{size} {unit} are more than {MOST_ELEMENTS}: split it")
+        raise UnsupportedTensor(f"{size} {unit} are more than {MOST_ELEMENTS}: split the tensor")
     if op in ("max", "min"):
         if layout == _DENSE and dtype in ("float32", "int32"):
             return True
@@ -53,7 +54,7 @@ def summed_by_switch(tensor: Any, op: ReduceOp, *, fallback: bool) -> bool:
 
 @lru_cache(maxsize=64)
 def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype of torch or numpy, such as ``float32``. It takes numpy long."""
+    """Return the name of a dtype of torch or numpy, such as ``float32``. Numpy takes long to make one."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -63,7 +64,7 @@ def is_sparse(tensor: Any) -> bool:
 
 
 def extent(tensor: Any) -> int:
-    """Return the number of a tensor's elements, or of a sparse one's rows, whether it has them or not."""
+    """Return the number of a tensor's elements, or of a sparse tensor's rows, present or not."""
     if is_sparse(tensor):
         return math.prod(tensor.shape[: tensor.sparse_dim()])
     elements: int = tensor.size if isinstance(tensor, np.ndarray) else tensor.numel()
@@ -121,7 +122,7 @@ def as_bytes(tensor: "torch.Tensor") -> "np.ndarray[Any, np.dtype[np.uint8]]":
 
 
 def from_bytes(content: "np.ndarray[Any, np.dtype[np.uint8]]", like: Any, shape: Any) -> Any:
-    """Return a new tensor of this shape with these bytes, of the kind, dtype and device of another."""
+    """Return a new tensor with this content and shape, of the kind, dtype and device of `like`."""
     own = np.array(content, order="C").reshape(-1)
     if isinstance(like, np.ndarray):
         return own.view(like.dtype).reshape(shape)

@@ -1,4 +1,4 @@
-"""The I/O rounds of one term: in C where a compiler has made them, in numpy for the rest."""
+"""The I/O rounds of one term: in C if there is a compiler, and in numpy for the rest."""
 
 from collections.abc import Callable
 
@@ -90,7 +90,7 @@ class TermRounds:
         return self._rounds.run(limits)
 
     def abandon(self) -> None:
-        """Discard what an exchange that is broken off has made of its results."""
+        """Discard the floats that C has made in an exchange that is broken off."""
         if self._scaling is not None:
             self._scaling.forget()
 

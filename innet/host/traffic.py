@@ -28,7 +28,7 @@ class Traffic:
     corrupted: int = 0
 
     def count_sent(self, packets: int, bare: int, retransmissions: int) -> None:
-        """Count sent packets, of which so many are without lanes, and retransmissions."""
+        """Count sent packets, of which `bare` have no lanes and `retransmissions` were sent before."""
         self.packets_sent += packets
         self.bytes_sent += self._bytes(packets, bare)
         self.retransmissions += retransmissions

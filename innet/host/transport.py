@@ -33,12 +33,12 @@ _REORDERING = 1.0  # a chunk may overtake another that was sent so much earlier;
 _TOO_SOON = 0.5  # a result that comes sooner after a retransmission was not caused by it
 _SLOWEST_REMINDER = 0.5  # seconds
 _OUTAGE = 4  # unanswered probes, after which the chunks sent before count as no longer in flight
-# Where results queue, a worker that looks less often has fewer batches to handle. A longer wait
-# gains little more. Where processors are scarce, it also makes all other workers wait.
+# Where results queue, a worker that looks less often has fewer batches to handle. A wait beyond the
+# limits gains little more. Where processors are scarce, it also makes all other workers wait.
 _GATHERING = 0.25  # of the queueing time, so that the path to the switch does not run empty
 _LEAST_GATHERING, _MOST_GATHERING = 0.0005, 0.002  # seconds
-# What waits for the link in the kernel delays what other jobs of this host send. So no more waits there
-# than leaves within this time, and the rest waits with the worker.
+# Packets that wait in the kernel for the link delay the packets of this host's other jobs. So no more
+# wait there than leave within this time. The others wait in the worker.
 _QUEUED = 0.004  # seconds
 _LEAST_QUEUED = 16  # packets
 
@@ -102,12 +102,12 @@ class SwitchTransport:
     ) -> Reduction:
         """Combine a (chunks, lanes) int32 array with the other workers' arrays of the same shape.
 
-        `flags`, (chunks,), go with the chunks. A scaling makes them as they are sent.
-        With `portions`, the contribution and the result have rows for a part of the chunks only. The
-        result's rows may be given, as a contiguous array `into`. If that is the scaling, and this is C,
-        then the scaling takes the results, and there are no rows.
-        Without them, `inspect` is called with the first chunk's result, (lanes,), as soon as it has
-        arrived; it may raise to give the exchange up.
+        `flags`, (chunks,), go with the chunks. A scaling makes the chunks when they are sent. With
+        `portions`, the contribution and the result have rows for a part of the chunks only. `into` may
+        be a contiguous array for the result's rows. If it is the scaling, and C runs the rounds, then
+        the scaling takes the results, and there are no rows.
+        Without `portions`, `inspect` is called with the first chunk's result, (lanes,), as soon as the
+        result has arrived. `inspect` may raise an error to give the exchange up.
 
         Raises the errors of :meth:`MembershipView.check`, LeftBehind, SwitchUnreachable, WorkersMissing,
         OSError; after that the term is spoilt.
@@ -255,7 +255,7 @@ class SwitchTransport:
         self._stall.check(now)
 
     def _inquire(self, inquiries: Inquiries, now: float) -> None:
-        """Ask the switch for the missing contributions of a chunk that is past its deadline."""
+        """Ask the switch which contributions a chunk that is past its deadline lacks."""
         if self._link.is_sending:
             inquiries.postpone(now)
             return

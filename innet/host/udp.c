@@ -18,7 +18,8 @@ int innet_wait(void *context, double seconds)
 
 /* ---- send ------------------------------------------------------------------------------------ */
 
-/* Nobody listens at the other end, or there is no room: the packets are lost, as on a wire. */
+/* Returns whether an error only means lost packets, as on a wire: nobody listens at the other end, or
+ * there is no room. */
 static int is_loss(int number)
 {
     return number == ECONNREFUSED || number == EHOSTUNREACH || number == ENETUNREACH
@@ -60,7 +61,7 @@ static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16
 int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
 {
     struct udp_socket *udp = context;
-    /* The host is a hop like a switch. */
+    /* This host is a hop, too, so it marks packets while its own queue is long. */
     int congested = innet_queued(context) >= LONG_QUEUE_BYTES;
     size_t most = MOST_SENT_BYTES / bytes < MOST_SEGMENTS ? MOST_SENT_BYTES / bytes : MOST_SEGMENTS;
     while (count) {
@@ -81,7 +82,7 @@ int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes
 
 /* ---- receive --------------------------------------------------------------------------------- */
 
-/* What the kernel tells about a datagram. */
+/* The kernel's information about a datagram. */
 struct about {
     size_t segment;
     int congested;

@@ -19,8 +19,8 @@ from innet.host.maxima import Maxima
 from innet.host.quantizers import fixed_point
 from innet.wire.layout import Operation
 
-_GROUP = 64  # bits: of which one is a block's
-_MOST_CHUNKS = 4  # of a bitmap without groups, whose exchange takes a round trip of its own
+_GROUP = 64  # bits of a bitmap that make a group
+_MOST_CHUNKS = 4  # of a bitmap without groups: groups take a further round trip
 
 
 class Unions:
@@ -41,8 +41,8 @@ class Unions:
     def _any(self, own: Mask) -> Mask:
         """Return the bits, or-ed over the workers.
 
-        Where there are many, they are a vector in blocks themselves: only groups of bits that are not
-        all zero are exchanged. So the bits of rare blocks take little more than the blocks are.
+        Many bits are cut into groups, as a vector is cut into blocks. The workers first agree on the
+        groups that are not all zero, and exchange only these. So few occupied blocks take few bits.
         """
         bitmap = Bitmap(self._info.workers)
         if own.size <= _MOST_CHUNKS * self._info.lanes * bitmap.per_word:
@@ -60,7 +60,7 @@ class Unions:
         return bitmap.any(done.lanes.reshape(-1)[:words], own.size)
 
     def largest(self, call: Call, own: Values, share: float) -> Positions:
-        """Return this share of all blocks, at least one: those with the largest value of any worker.
+        """Return a `share` of all blocks, at least one: those with the largest value of any worker.
 
         `own` are float32 magnitudes. Zeros are left out. NaN counts as infinity.
         """

@@ -11,7 +11,7 @@ _ADVICE = ": are they stuck, or do they call all-reduce less often?"
 
 
 class WaitLimits:
-    """The reasons to give up a wait. A check raises the error if its reason holds."""
+    """The reasons to give up a wait. Each check raises an error if its reason holds."""
 
     def __init__(
         self, info: WorkerInfo, controller: ControllerMessages, timeouts: Timeouts
@@ -27,7 +27,7 @@ class WaitLimits:
 
     @contextlib.contextmanager
     def watching(self, check: Callable[[], None]) -> Iterator[None]:
-        """Let :meth:`check_membership` call `check` too in the block; it may raise an AllReduceError."""
+        """Let :meth:`check_membership` call `check`, too, which may raise an AllReduceError."""
         self._further = check
         try:
             yield
@@ -65,14 +65,14 @@ class WaitLimits:
             raise WorkersMissing(
                 f"the job has not begun for {seconds:.0f} s: it waits for "
                 f"{named(others) if others else 'workers, or for slots of the switch'} "
-                "(`innet job show` tells)"
+                "(`innet job show` tells which)"
             )
 
     def check_next_term(self, seconds: float, switch_missing: float, reason: str) -> None:
         """Raise WorkersMissing or SwitchUnreachable if the worker has waited too long for a term.
 
-        For `switch_missing` seconds only the switch has been missing. `reason` is why the term
-        before is over.
+        For `switch_missing` seconds nothing but the switch has been missing. `reason` tells why the last
+        term is over.
         """
         others = self._note_others(seconds)
         late = seconds > self._timeouts.workers

@@ -74,7 +74,7 @@ class Window:
 
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of slots, in the order of fastpath.c. They never move in memory."""
+        """Return the arrays of slots, in the order of `struct window` in fastpath.h. They never move."""
         return {
             "sequence": self.sequence,
             "chunk": self._chunk,
@@ -112,7 +112,10 @@ class Window:
         return self._send(slots, now)
 
     def overdue(self, age: float, now: float) -> tuple[Indices, Indices]:
-        """Send the lowest chunk once more, if it was sent `age` seconds ago. Returns (slots, chunks)."""
+        """Send the lowest chunk again, if it was sent at least `age` seconds ago.
+
+        Returns (slots, chunks).
+        """
         _, slot, _ = self.oldest()
         is_overdue = self._attempts[slot] > 0 and now - self._sent_at[slot] >= age
         return self._send(np.array([slot] if is_overdue else [], np.int64), now)
@@ -127,7 +130,7 @@ class Window:
             (self._attempts[slots[known]] > 0) & (self.sequence[slots[known]] == sequences[known])
         ]
         theirs = slots[waiting]
-        self._first[theirs[::-1]] = waiting[::-1]  # the slot's first reply is written last
+        self._first[theirs[::-1]] = waiting[::-1]  # a slot's first reply is written last, and stays
         positions = waiting[self._first[theirs] == waiting]
         return positions, slots[positions]
 
@@ -176,7 +179,7 @@ class Window:
         Returns the round trip, if it is known.
         """
         news = slots[self._state[slots] != _HAD]
-        # This answers the second sending. The first got no reply.
+        # Of a chunk that was sent twice, the first packet got no reply. So this answers the second.
         asked = self._sent_at[news[self._attempts[news] == 2]]
         self._state[news] = _HAD
         self._suspect[news] = False

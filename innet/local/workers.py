@@ -47,7 +47,7 @@ def fork_workers(work: Callable[[], None], workers: int) -> int:
     exit code is returned. The workers end with this process.
     """
     port, parent = free_tcp_port(), os.getpid()
-    gc.freeze()  # a search for garbage in a worker would copy all that is shared
+    gc.freeze()  # a search for garbage in a worker would copy all shared memory
     running = set()
     for rank in range(workers):
         worker = os.fork()

@@ -11,7 +11,7 @@ from pathlib import Path
 _SIOCGIFADDR, _SIOCETHTOOL = 0x8915, 0x8946
 _GET_DRIVER, _GET_TX_CHECKSUMS, _GET_FLAGS, _GET_CHANNELS = 0x3, 0x16, 0x25, 0x3C  # linux/ethtool.h
 _TAKES_TAGS = 1 << 8
-_CHANNELS = struct.Struct("=20xI8xI")  # the last of received only, and of both directions
+_CHANNELS = struct.Struct("=20xI8xI")  # the counts of receive-only and of combined channels
 _ADDRESS = slice(20, 24)  # in struct ifreq, of a struct sockaddr_in
 _DRIVER = slice(4, 36)
 _INTERFACES = Path("/sys/class/net")
@@ -36,7 +36,7 @@ def interface_at(ip: str) -> str:
 
 
 def bits_per_second(interface: str) -> int:
-    """Return the rate of an interface's link, or 0 if it has none, as a veth or a bridge."""
+    """Return the rate of an interface's link, or 0 without one, as for a veth or a bridge."""
     try:
         megabits = int((_INTERFACES / interface / "speed").read_text())
     except (OSError, ValueError):

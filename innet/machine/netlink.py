@@ -21,7 +21,10 @@ _ROOM = 1 << 17
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface. `below` is the index of the one that it stands on, or 0."""
+    """A network interface. `below` is the index of the interface that it stands on, or 0.
+
+    `master` is the index of the bridge or bond that has it as a port, or 0.
+    """
 
     index: int
     below: int

@@ -65,7 +65,7 @@ def _status(path: Path) -> os.stat_result:
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
-    # In a container without its machine's root, the root folder has the user that stands for root.
+    # In a container without the machine's root user, the owner of / stands for root.
     if status.st_uid not in (os.geteuid(), _ROOT, Path("/").stat().st_uid):
         raise UsageError(
             f"{path} belongs to user {status.st_uid}, who can change what lies there: "

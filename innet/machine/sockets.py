@@ -19,10 +19,10 @@ FRAME_MEMORY = 2304
 """The memory that Linux takes for a full frame of Ethernet while it waits for the link."""
 
 LONG_QUEUE_BYTES = 128 * FRAME_MEMORY
-"""A socket's queue from which on a sender marks its own packets, as switches do."""
+"""The memory of a socket's queue from which on a sender marks its own packets, as switches do."""
 
 SIOCOUTQ = 0x5411
-"""Linux's request for the memory of the packets of a socket that still wait for the link."""
+"""Linux's request for the memory of those packets of a socket that still wait for the link."""
 
 _ECN_CAPABLE, _IP_RECVTOS, _IP_MTU = 2, 13, 14
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
@@ -41,7 +41,7 @@ def enlarge_buffers(sock: socket.socket) -> None:
 
 
 def take_part_in_ecn(sock: socket.socket) -> None:
-    """Let hops mark a UDP socket's packets where their queues are long, and tell received marks."""
+    """Let hops mark a UDP socket's packets where their queues are long, and report received marks."""
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _ECN_CAPABLE)
     sock.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
 

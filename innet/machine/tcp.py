@@ -20,7 +20,7 @@ from urllib.parse import unquote
 PROBE_EVERY = 1
 """Seconds between two keepalive probes of an idle connection."""
 
-_MOST_PROBES = 127  # as many as Linux takes: other code decides when to give a connection up
+_MOST_PROBES = 127  # the most that Linux takes: other code decides when to give a connection up
 _INFO = struct.Struct("8B24I")  # the beginning of struct tcp_info
 _LAST_DATA_RECEIVED, _LAST_ACK_RECEIVED = 8 + 11, 8 + 12
 _ESTABLISHED = 1
@@ -72,7 +72,7 @@ class TcpConnection:
 
 
 def break_when_silent(address: str, seconds: float) -> None:
-    """Let the kernel break this process's connections to ``host:port`` after so much silence."""
+    """Let the kernel break this process's connections to ``host:port`` after `seconds` of silence."""
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError, ValueError):
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
@@ -101,10 +101,10 @@ class _Sockets:
     """An index of this process's connected TCP sockets, by their other ends.
 
     A look at all open files takes milliseconds if there are thousands. So it is repeated only when an
-    endpoint is not in the index, nor among the file descriptors that have come since the last look. It
-    asks a socket for its other end only once, and knows the socket by its inode from then on. A file
-    descriptor may have been closed and used again since the last look, so what the index returns is
-    checked.
+    endpoint is not in the index, nor among the file descriptors that have come since the last look. The
+    index asks a socket for its other end only once, and knows the socket by its inode from then on. A
+    file descriptor may have been closed and used again since the last look. So a socket is checked
+    before it is returned.
     """
 
     def __init__(self) -> None:

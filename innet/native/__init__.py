@@ -1,1 +1,1 @@
-"""C code: the compiler of this machine, and the functions that it makes available."""
+"""C code: the compiler of this machine, and the constants that C shares with Python."""

@@ -13,13 +13,16 @@ from innet.terminal.console import printable
 
 _KEPT = 100
 _MOST_CHARACTERS = 600
-"""Of the text of an entry. An entry then fits into PIPE_BUF, and so is written whole or not at all."""
+"""The most characters of an entry's facts.
+
+An entry then fits into PIPE_BUF, and so it is written whole or not at all.
+"""
 _LEFT_OUT = frozenset({"timestamp", "level", "event", "exc_info"})
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """A line of a log: its time in UTC, its level, the event, and as text all other known facts."""
+    """A line of a log: its time in UTC, its level, the event, and all other known facts as text."""
 
     timestamp: str
     level: str

@@ -74,5 +74,6 @@ class Innet(Packet):  # type: ignore[misc]
 
 bind_layers(UDP, Innet, dport=UDP_PORT)
 bind_layers(UDP, Innet, sport=UDP_PORT)
-# Scapy takes the first layer that fits either port. A worker's port may be that of another protocol.
+# Scapy takes the first layer that fits either port. A worker's port may be that of another protocol, so
+# innet's layer goes to the front.
 UDP.payload_guess = [*UDP.payload_guess[-2:], *UDP.payload_guess[:-2]]

@@ -37,7 +37,7 @@ def weight(k: int) -> int:
 
 
 def checks(records: Records, source_ip: Words, source_port: Words) -> Checks:
-    """Return the right `check` of each of these packets, (packets,) uint32.
+    """Return the correct `check` of each of these packets, (packets,) uint32.
 
     `source_ip` (as a number) and `source_port` are those of the frames that carry the packets: one
     for all of them, or one for each. `records` may have any encapsulation and number of lanes.
@@ -54,7 +54,7 @@ def seal(records: Records, source_ip: Words, source_port: Words) -> None:
 
 
 def intact(records: Records, source_ip: Words, source_port: Words) -> npt.NDArray[np.bool_]:
-    """Return whether each packet's `check` is right, (packets,). Arguments: see :func:`checks`."""
+    """Return whether each packet's `check` is correct, (packets,). Arguments: see :func:`checks`."""
     return np.asarray(records["check"] == checks(records, source_ip, source_port))
 
 

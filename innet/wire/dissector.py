@@ -1,4 +1,4 @@
-"""The dissector for Wireshark and tshark, in Lua, made of :mod:`innet.wire.layout`."""
+"""The dissector for Wireshark and tshark, in Lua, generated from :mod:`innet.wire.layout`."""
 
 import enum
 from collections.abc import Iterable

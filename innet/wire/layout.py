@@ -35,7 +35,7 @@ class Kind(enum.IntEnum):
     HELLO = 4  # worker -> controller, through the switch: where am I attached?
     CLEAR = 5  # controller -> switch: clear this cell
     STALE = 6  # switch -> worker: the slot is already used for a later chunk
-    QUERY = 7  # worker -> switch: has the chunk a result?
+    QUERY = 7  # worker -> switch: does the chunk have a result?
 
 
 WITH_LANES = frozenset({Kind.CONTRIBUTION, Kind.RESULT})

@@ -6,7 +6,7 @@ row of a gradient or of parameters. If there is a server (:mod:`innet.servers.ra
 flag DONE, and float32 parameters, bit for bit, in its row. If the server refuses, the result has
 the flag REFUSED, and the reason in its first lane. Without a server it has neither flag.
 
-In a sum, all workers' headers are the same, so the server divides to get any of them.
+In a sum, all workers' headers are the same. So the server divides the sum by their number.
 """
 
 import enum
@@ -32,7 +32,7 @@ MOST_CHUNKS = MOST + 1
 """The most chunks of a job: they have the numbers from 0 to MOST."""
 
 SCALE_NOT_FINITE = 1000
-"""Stands in place of the scale's exponent if the gradient has a NaN or an infinity in this row."""
+"""The value in place of the scale's exponent if the gradient's row has a NaN or an infinity."""
 
 
 class Ask(enum.IntFlag):

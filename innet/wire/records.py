@@ -86,7 +86,7 @@ def set_field(records: Records, name: str, value: npt.ArrayLike) -> None:
 
 
 def bare(records: Records) -> Records:
-    """Return copies of packets without their lanes. The check, and lengths in front, stay as they are."""
+    """Return copies of packets without their lanes. The check, and the lengths in IP and UDP, stay."""
     before = records.dtype.fields["version"][1] if records.dtype.fields else 0
     dtype = packet_dtype(0, before)
     rows = np.ascontiguousarray(records).view(np.uint8).reshape(len(records), -1)

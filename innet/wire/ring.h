@@ -127,7 +127,7 @@ static inline bool ring_write(struct ring_writer *writer, const uint8_t *frame, 
 
 static inline void ring_wake(uint32_t *asleep, int bell)
 {
-    /* The head has to be visible before the flag is read; ring_sleep does the opposite. */
+    /* The head has to be visible before the flag is read. ring_sleep sets the flag and reads the head. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(asleep, __ATOMIC_RELAXED)
         && __atomic_exchange_n(asleep, 0, __ATOMIC_RELAXED)) {
@@ -137,13 +137,13 @@ static inline void ring_wake(uint32_t *asleep, int bell)
     }
 }
 
-/* Shows the reader what has been written, but does not wake it. */
+/* Shows the reader the frames that have been written, but does not wake it. */
 static inline void ring_show(struct ring_writer *writer)
 {
     __atomic_store_n(&writer->ring->head, writer->head, __ATOMIC_RELEASE);
 }
 
-/* Shows the reader what has been written, and wakes it if it sleeps. */
+/* Shows the reader the frames that have been written, and wakes it if it sleeps. */
 static inline void ring_publish(struct ring_writer *writer)
 {
     ring_show(writer);
@@ -191,7 +191,7 @@ static inline uint32_t ring_read(struct ring_reader *reader, uint8_t *frame, uin
     return ring_skip(reader);
 }
 
-/* Gives the writer the room back of what has been read. */
+/* Gives the room of the frames that have been read back to the writer. */
 static inline void ring_release(struct ring_reader *reader)
 {
     __atomic_store_n(&reader->ring->tail, reader->tail, __ATOMIC_RELEASE);

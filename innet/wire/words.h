@@ -1,5 +1,5 @@
-/* A packet's numbers: words of 32 bits and halves of 16, in network byte order, wherever they lie in
- * memory. */
+/* A packet's numbers: words of 32 bits and halves of 16, in network byte order. They need not be
+ * aligned. */
 
 #ifndef INNET_WORDS_H
 #define INNET_WORDS_H

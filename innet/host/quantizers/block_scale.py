@@ -67,7 +67,7 @@ class BlockScale:
     ) -> Scaling | None:
         """Return a Scaling that converts rows during the exchange, or None if that is impossible.
 
-        With `in_place` it may overwrite the rows. Otherwise results are for the `wanted` rows only.
+        With `in_place` it may overwrite the rows. Otherwise it has results for the `wanted` rows only.
         """
         if rounding is not nearest:
             return None

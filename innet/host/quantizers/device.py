@@ -112,7 +112,7 @@ class OnDevice:
         self, sums: Integers | Wide, counts: Counts, agreed: Integers, flags: Flags, *, mean: bool
     ) -> torch.Tensor:
         """See :class:`interface.Quantizer`."""
-        if sums.dtype.itemsize > 4:  # sums made again in limbs, which do not need our contribution
+        if sums.dtype.itemsize > 4:  # sums made again in limbs: the kernels take int32
             values = self._scaled.dequantize(sums, counts, agreed, flags, mean=mean)
             return torch.from_numpy(values).to(self._device)
         steps = self._scaled.steps(agreed)
@@ -139,7 +139,7 @@ class OnDevice:
             yield
 
     def _handed_over(self, values: torch.Tensor) -> torch.Tensor:
-        """Return a finished tensor that nobody else gets while the current stream may use it."""
+        """Return the tensor when it is finished. Keep its memory while the current stream may use it."""
         if self._stream:
             values.record_stream(torch.cuda.current_stream(self._device))
             self._stream.record_event().synchronize()
@@ -164,7 +164,7 @@ class OnDevice:
         return staging.to(self._device, non_blocking=True)
 
     def _staging(self, name: str, shape: Any, dtype: torch.dtype) -> torch.Tensor:
-        """Return pinned memory, which is used again as long as the size stays the same."""
+        """Return pinned memory, which later calls with the same name, shape and dtype use again."""
         found = self._pinned.get(name)
         if found is None or found.shape != shape or found.dtype != dtype:
             found = self._pinned[name] = torch.empty(shape, dtype=dtype, pin_memory=True)

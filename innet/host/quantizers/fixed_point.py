@@ -124,9 +124,9 @@ def on_the_way(
 ) -> scaling.Scaling | None:
     """Return a Scaling with the results of :func:`quantize` and :func:`dequantize`, row by row.
 
-    With `in_place` it may overwrite the values. Otherwise results are for the `wanted` rows only, by
-    default all. It rounds to nearest. Returns None without a compiler, or if something has to be
-    clamped.
+    With `in_place` the Scaling may overwrite the values. Otherwise it has results for the `wanted` rows
+    only, by default for all. It rounds to nearest. Returns None without a compiler, or if a value has to
+    be clamped.
     """
     steps = step_exponents(agreed, workers)
     finite = agreed < NOT_FINITE
@@ -142,7 +142,7 @@ def on_the_way(
 
 
 def clamped(values: Floats, own: Integers, agreed: Integers, workers: int) -> Floats:
-    """Return the amounts that :func:`quantize` clamps away, float32 of the values' shape, else zeros."""
+    """Return the amounts that :func:`quantize` clamps away, float32 of the values' shape; 0 elsewhere."""
     rest = np.zeros_like(values)
     uncovered = (own > agreed) & (own < NOT_FINITE)
     steps = step_exponents(agreed[uncovered], workers)

@@ -24,8 +24,9 @@ class Quantizer(Protocol):
     The vector lies in *rows* with as many elements as a packet has lanes. A packet carries
     `rows_per_chunk` rows. To sum, a worker takes these steps:
 
-    1. `scales` of its own rows, whose maximum over all workers they agree on; 2. `quantize` with
-    the agreed scales; 3. `dequantize` the sum of all workers' integers.
+    1. Compute the `scales` of its own rows. The workers agree on the maxima of all scales.
+    2. `quantize` with the agreed scales.
+    3. `dequantize` the sum of all workers' integers.
 
     Dequantizing a worker's own integers gives its contribution, which error feedback needs.
     """
@@ -56,7 +57,7 @@ class Quantizer(Protocol):
 
 
 class Scaled(Quantizer, Protocol):
-    """A quantizer that divides a row by a step and rounds, which is all the work for a GPU.
+    """A quantizer that divides each row by a step and rounds it. A GPU does only this part.
 
     The integers are clamped to plus and minus `limit`, and put into words by `packing`.
     """

@@ -16,8 +16,8 @@ within ``workers * limit <= (2**bits - 1) // 2 = 2**(bits - 1) - 1`` of 0, so th
 ``-(2**(bits - 1) - 1) * 2**(bits * top) > -2**31``. And ``2 * workers * limit`` is even, so a lower
 sub-lane never is all ones, and the word stays below ``2**31 - 1``.
 
-The biases add up to `limit` for every contribution. The sum comes with the number of contributions,
-for all workers as for a quorum.
+The biases add up to `limit` for every contribution. The sum comes with the number of contributions, so
+:meth:`Packing.unpack` can subtract them, also after a quorum.
 """
 
 from dataclasses import dataclass
@@ -68,9 +68,10 @@ class Packing:
             words += scratch
 
     def unpack(self, sums: Integers | Wide, counts: Counts, into: Integers | Wide) -> None:
-        """Return sums of integers, (chunks, per_lane, lanes), from sums of words, (chunks, lanes).
+        """Write sums of integers, (chunks, per_lane, lanes), `into` an array, given sums of words.
 
-        `counts` is the number of contributions in each word; it broadcasts against the words.
+        `sums` are the sums of words, (chunks, lanes). `counts` is the number of contributions in each
+        word, and broadcasts against the words.
         """
         np.right_shift(sums, self.bits * (self.per_lane - 1), out=into[:, -1])
         bias = self.limit * counts.astype(np.int32)

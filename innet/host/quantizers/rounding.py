@@ -35,7 +35,7 @@ class Stochastic:
 
     @classmethod
     def of(cls, seed: int, rank: int, step: int) -> "Stochastic":
-        """Return the rounding of a worker's `step`-th call; if all rounded alike, errors would add up."""
+        """Return the rounding of a worker's `step`-th call. If all rounded alike, errors would add up."""
         key = splitmix64(seed)
         for part in (rank, step):
             key = splitmix64(key ^ part)

@@ -1,9 +1,9 @@
 """Floats in C: scaled before an exchange, during it, or after it.
 
-During an exchange :class:`Scaling` makes a row's integers as they are sent, and its floats as soon
-as their sum arrives. So the first packet need not wait for the last number, nor the first result
-for the last packet. The integers are not kept. A row that is sent again is made again. The bits are
-those of :mod:`innet.host.quantizers.fixed_point`.
+During an exchange :class:`Scaling` makes a row's integers when the row is sent, and its floats as soon
+as the sum arrives. So the first packet need not wait for the last number, nor the first result for the
+last packet. The integers are kept only if results overwrite the values. Otherwise they are made again
+when the row is sent again. The bits are those of :mod:`innet.host.quantizers.fixed_point`.
 """
 
 import ctypes
@@ -23,13 +23,13 @@ Floats = npt.NDArray[np.float32]
 class Scaling:
     """The floats of an exchange, (rows, lanes) float32: its contribution and its result.
 
-    `shape` is that of the floats. There are results for the rows that are `wanted`, by default all, which
-    they have to be with `in_place`. A row is multiplied by its `up`, (rows,) float32, and rounded to
-    the nearest. Rows that are not `fit`, (rows,) bool, become zeros. A sum is divided by its count
-    if a `mean` is wanted, and then multiplied by its `down`.
+    `shape` is that of the floats. There are results for the `wanted` rows, by default for all. A row is
+    multiplied by its `up`, (rows,) float32, and rounded to the nearest. Rows that are not `fit`, (rows,)
+    bool, become zeros. A sum is divided by its count if a `mean` is wanted, and then multiplied by its
+    `down`.
 
-    With `in_place` the results overwrite the values. A row's integers are then kept when they are sent,
-    since the exchange may have to begin again.
+    With `in_place` the results overwrite the values, and all rows have to be wanted. A row's integers are
+    then kept when they are sent, since the exchange may have to begin again.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Scaling:
         self._done[:] = 0
 
     def take(self, rows: npt.NDArray[np.int64], sums: Integers, counts: Counts) -> None:
-        """Make the results of those wanted rows that have none yet, of their sums, (len(rows), lanes).
+        """Make the results of those wanted rows that have none yet, from their sums, (len(rows), lanes).
 
         `counts`, (len(rows),), are the numbers of contributions.
         """
@@ -110,16 +110,16 @@ class Scaling:
 
     @property
     def results(self) -> Floats:
-        """The sums or means of the wanted rows, (rows, lanes), once all have been made."""
+        """Return the sums or means of the wanted rows, (rows, lanes). All must have been made."""
         if not self._done[self.wanted.start : self.wanted.stop].all():
             raise AssertionError
         return self._results
 
 
 Target = Integers | Scaling | None
-"""The place of a result's lanes: an array, new memory, or the scaling that turns them into floats.
+"""The place of a result's lanes: an array, new memory (None), or the scaling that turns them into floats.
 
-In the last case, the result only has lanes if they have come on another way than through C.
+With a scaling, the result has lanes only if they have not come through C.
 """
 
 

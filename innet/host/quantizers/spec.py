@@ -99,7 +99,7 @@ class QuantizerSpec:
 
     @property
     def rounds(self) -> bool:
-        """Return whether it rounds values, so that an exact sum may take the place of its own."""
+        """Return whether the quantizer only rounds values. An exact sum may then replace its sum."""
         return self.name != "strom"
 
     def bind(self, workers: int) -> Quantizer:

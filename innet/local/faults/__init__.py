@@ -1,6 +1,7 @@
 """A stretch of cable that loses, duplicates, delays, damages or queues packets.
 
-It lies in a UDP cable between an agent and its switch, and belongs to neither. It sees only frames.
+It lies in a cable between an agent and its switch, made of UDP or in shared memory, and belongs to
+neither. It sees only frames.
 Faults happen at random, with a seed, or by a script to the n-th packet. Every packet is treated
 separately, even where many travel as one (``UDP_GRO``). A process of its own carries the packets,
 so that the caller's threads and the cable do not wait for each other.

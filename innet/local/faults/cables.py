@@ -31,7 +31,7 @@ class Wiring:
         self._control = control
 
     def script(self, cable: int, direction: int, fates: Mapping[int, Fate]) -> None:
-        """Set the fates of the next packets of a direction, counted from 0."""
+        """Set the fates of the next packets of a direction, numbered from 0."""
         self._ask("script", cable, direction, dict(fates))
 
     def chance(self, faults: Faults) -> None:
@@ -79,7 +79,7 @@ class Wiring:
 
 
 def _ends(links: Sequence[str], folder: Path) -> tuple[list[Any], list[Any]]:
-    """Return where each cable's switch is found, and where its agent."""
+    """Return the addresses or paths of each cable's ends, for the switch and for the agent."""
     if all(link.startswith(_SHARED) for link in links):
         switches = [Path(link.removeprefix(_SHARED)) for link in links]
         return switches, [folder / str(number) for number in range(len(links))]
@@ -96,7 +96,7 @@ def faulty(
 ) -> Iterator[Wiring]:
     """Lengthen free cables by a stretch with faults; `line` bounds the rate of each direction.
 
-    The stretch is made of UDP, or in shared memory, as the cables are. The seed decides about the
+    The stretch is made of UDP, or in shared memory, as the cables are. The seed determines the
     faults of each packet.
     """
     ours, theirs = multiprocessing.Pipe()

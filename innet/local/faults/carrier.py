@@ -86,13 +86,13 @@ class CableDirection:
         self._script = {self.counts.packets + number: fate for number, fate in fates.items()}
 
     def forward(self, most: int) -> None:
-        """Take the packets that have come."""
+        """Take the packets that have come, in at most `most` calls."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(most):
                 self.arrive(self.source.receive())
 
     def arrive(self, packets: list[bytes]) -> None:
-        """Take in packets, by the queue if there is one."""
+        """Take in packets, through the queue if there is one."""
         if self.queue:
             now = time.monotonic()
             for packet in packets:

@@ -1,7 +1,7 @@
 """The ends of a cable with faults: UDP sockets, or rings in shared memory.
 
-The rings of wire/ring.h are written in Python once more. So the C
-code of the switch and of the agent is tested against an implementation that shares no code with it.
+This module implements the rings of wire/ring.h a second time, in Python. So the C code of the switch and
+of the agent is tested against an implementation that shares no code with it.
 """
 
 import array
@@ -259,7 +259,7 @@ class SwitchsEnd:
 
 
 def _awake(rings: list[_Rings], wakeup: int) -> list[bytes]:
-    """Return the packets in the rings. Raises BlockingIOError if a wake-up announces the next."""
+    """Return the packets in the rings. If there are none, ask for a wake-up and raise BlockingIOError."""
     with contextlib.suppress(BlockingIOError):
         os.eventfd_read(wakeup)
     if packets := [packet for each in rings for packet in each.receive()]:
