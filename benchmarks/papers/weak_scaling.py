@@ -45,6 +45,8 @@ def main(
         steps = measured([Net.quick()] if quick else NETS, steps=3 if quick else 20)
         output.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"machine": machine(), "steps": steps}, indent=1) + "\n")
+    if not file.exists():
+        raise typer.BadParameter(f"there is no {file}: nothing was measured yet")
     found = json.loads(file.read_text())
     times = {
         over: {int(workers): seconds for workers, seconds in each.items()}

@@ -94,6 +94,11 @@ class RackedParameters:
             raise ServerLost(
                 "the last step failed: give the server the parameters again with begin()"
             )
+        if self._steps == wire.most(self._agent.info.workers):
+            raise ServerLost(
+                f"the server has taken {self._steps} steps, the most that it can count with this number "
+                "of workers: give it the parameters again with begin(), which resets its optimizer"
+            )
         shapes = [each.shape for each in gradients]
         if shapes != [each.shape for each in self._values]:
             raise UsageError(
@@ -113,7 +118,7 @@ class RackedParameters:
         rows = fixed_point.blocks(values, info.lanes - wire.HEADER_LANES)
         record = self._optimizer.record()
         described = _lanes(len(rows), info.lanes)
-        described[:, wire.NONCE] = secrets.randbelow(wire.MOST) + 1
+        described[:, wire.NONCE] = secrets.randbelow(wire.most(info.workers)) + 1
         described[:, wire.COUNT], described[:, wire.RULE] = len(rows), record.rule
         numbers = struct.pack(">4d", *(getattr(record, key) for key in _KEYS))
         words = np.frombuffer(numbers, ">i4")
@@ -174,10 +179,11 @@ def _checked(values: list[Floats], info: WorkerInfo) -> list[int]:
             raise UsageError("parameters are float32 arrays, C-contiguous and writeable")
     sizes = [each.size for each in values]
     rows = -(-sum(sizes) // (info.lanes - wire.HEADER_LANES))
-    if not 0 < rows <= wire.MOST:
+    most = wire.most(info.workers)
+    if not 0 < rows <= most:
         raise UsageError(
-            f"{sum(sizes)} parameters: a rack server keeps 1 to "
-            f"{wire.MOST * (info.lanes - wire.HEADER_LANES)} of them"
+            f"{sum(sizes)} parameters: for {info.workers} workers, a rack server keeps 1 to "
+            f"{most * (info.lanes - wire.HEADER_LANES)} of them"
         )
     return sizes
 

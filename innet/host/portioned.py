@@ -109,7 +109,7 @@ class PortionedSum(SumOfPortions):
         if self._others is None:
             raise LeftBehind(
                 "the other workers have gone on without this one, which lacks a part of a sum: join "
-                "the job again, or let its quorum be all workers"
+                "the job again"
             )
         return self._given(carrier, 1)
 

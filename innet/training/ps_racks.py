@@ -20,7 +20,6 @@ from innet.training.transports.base import Transport
 from innet.training.transports.switch import AgentTransport
 
 _BETAS = ("beta1", "beta2")
-_WITHOUT = ("amsgrad", "centered", "dampening", "maximize")
 
 
 class PSRacks(Algorithm):
@@ -57,7 +56,7 @@ def served(optimizer: Optimizer) -> pbox.Optimizer:
     if len(optimizer.param_groups) != 1:
         raise UsageError("the optimizer has several groups of parameters: a rack server takes one")
     [group] = optimizer.param_groups
-    if beyond := [name for name in _WITHOUT if group.get(name)]:
+    if beyond := [name for name in pbox.optimizers.PYTORCH_ONLY if group.get(name)]:
         raise UsageError(f"the rack server's optimizers have no {', '.join(beyond)}")
     kind = type(optimizer).__name__
     if kind == "SGD":

@@ -26,7 +26,7 @@ Its row begins with four float64 in two lanes each, the higher word first: `firs
 """
 
 MOST = (1 << 25) - 1
-"""The largest number in a header, so that the sum over 64 workers fits a lane."""
+"""The largest number in a header; in a job of more than 64 workers it is smaller, see :func:`most`."""
 
 MOST_CHUNKS = MOST + 1
 """The most chunks of a job: they have the numbers from 0 to MOST."""
@@ -53,3 +53,8 @@ class Refusal(enum.IntEnum):
     OUT_OF_TURN = 3
     DISAGREE = 4
     MALFORMED = 5
+
+
+def most(workers: int) -> int:
+    """Return the largest number in a header whose sum over the workers fits a lane."""
+    return min(MOST, (2**31 - 1) // workers)

@@ -114,8 +114,11 @@ def test_a_jobs_counters_are_cells_of_one_counter(folder: Path):
         }
 
 
-@pytest.mark.parametrize(("chip", "good", "bad"), [("tofino", 132, 4), ("tofino2", 12, 132)])
-def test_workers_in_a_pipe_that_no_clear_reaches_are_refused(chip, good, bad, folder: Path):
+@pytest.mark.parametrize(
+    ("chip", "good", "bad", "ports"),
+    [("tofino", 132, 4, "128 to 191"), ("tofino2", 12, 132, "1 to 127")],
+)
+def test_workers_in_a_pipe_that_no_clear_reaches_are_refused(chip, good, bad, ports, folder: Path):
     make_others = alone(1, SlotRange(1, 0, 64), 7, 2, {0: worker(good, 1), 1: worker(bad, 2)})
     fine = alone(2, SlotRange(2, 64, 64), 7, 1, {0: worker(good, 3)})
     server = Chip()
@@ -123,6 +126,7 @@ def test_workers_in_a_pipe_that_no_clear_reaches_are_refused(chip, good, bad, fo
         refused = switch.hold([make_others, fine])
         assert [*refused] == [1]
         assert f"worker 1 is at port {bad}, in pipe {bad >> 7}" in refused[1]
+        assert refused[1].endswith(f"attach it to one of the ports {ports}")
         assert len(server.held) == 3 + 4  # the other job's entries
 
 

@@ -169,6 +169,7 @@ def test_every_optimizer_is_torchs(over, kind):
         lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5, dampening=0.1),
         lambda p: torch.optim.RMSprop(p, momentum=0.5),
         lambda p: torch.optim.Adam(p, amsgrad=True),
+        lambda p: torch.optim.Adam(p, decoupled_weight_decay=True),
     ],
 )
 def test_an_optimizer_that_they_do_not_have_is_refused(kind):

@@ -89,6 +89,8 @@ def test_every_optimizer_of_the_server_has_its_counterpart():
     [
         lambda p: torch.optim.SGD(p, 0.1, 0.9, dampening=0.5),
         lambda p: torch.optim.Adam(p, amsgrad=True),
+        lambda p: torch.optim.Adam(p, decoupled_weight_decay=True),
+        lambda p: torch.optim.Adagrad(p, initial_accumulator_value=0.1),
         lambda p: torch.optim.RMSprop(p, momentum=0.5),
         torch.optim.AdamW,
         lambda p: torch.optim.SGD([{"params": p[:1]}, {"params": p[1:], "lr": 1.0}], 0.1),

@@ -33,6 +33,7 @@ from innet.wire.layout import (
     HEADER_BYTES,
     LANE_BYTES,
     MOST_CONTRIBUTORS,
+    MOST_WORKERS,
     UDP_PORT,
     VERSION,
     WITH_LANES,
@@ -40,6 +41,7 @@ from innet.wire.layout import (
     Kind,
     Operation,
 )
+from innet.wire.parameters import MOST, most
 from innet.wire.records import blank, get_field, packet_bytes, packet_dtype, set_field
 
 P4 = Path(innet.__file__).parent / "p4"
@@ -330,3 +332,9 @@ def test_every_flip_of_one_or_two_bits_shows():
 
     own = np.array([1 << bit for bit in range(32, 64)], np.uint64)[:, np.newaxis]
     assert min((own - words[1:]).min(), (words[1:] - own).min()) > 2**32
+
+
+@pytest.mark.parametrize("workers", [1, 64, 65, MOST_WORKERS])
+def test_the_sum_of_the_headers_of_all_workers_fits_a_lane(workers: int):
+    assert most(workers) * workers <= 2**31 - 1
+    assert most(workers) == MOST or (most(workers) + 1) * workers > 2**31 - 1

@@ -142,6 +142,11 @@ class Adam(Optimizer):
     eps: float = 1e-8
 
 
+PYTORCH_ONLY = (
+    "amsgrad", "centered", "dampening", "decoupled_weight_decay", "initial_accumulator_value", "maximize",
+)  # fmt: skip
+"""The options of PyTorch's optimizers that these do not have."""
+
 BY_NAME: dict[str, type[Optimizer]] = {
     kind.__name__: kind for kind in (SGD, Momentum, Nesterov, Adagrad, RMSProp, Adadelta, Adam)
 }

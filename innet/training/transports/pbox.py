@@ -178,11 +178,7 @@ def optimizer_of(rule: Rule) -> pbox.Optimizer:
 
 def _check_plain(like: Optimizer, given: dict[str, Any]) -> None:
     """Raise UsageError for options that the servers do not have."""
-    unknown = [
-        name
-        for name in ("dampening", "maximize", "amsgrad", "centered", "initial_accumulator_value")
-        if given.get(name)
-    ]
+    unknown = [name for name in pbox.optimizers.PYTORCH_ONLY if given.get(name)]
     if isinstance(like, torch.optim.RMSprop) and given["momentum"]:
         unknown.append("momentum")
     if unknown:

@@ -18,15 +18,21 @@ _LAST_PORT = (1 << _PIPE_BITS + _PORT_BITS) - 1
 
 
 class Ports(NamedTuple):
-    """Ports of a chip that cannot have cables: CPU_PORT and RECIRCULATION_PORT of target.p4."""
+    """Special ports of a chip, and those in the CPU port's pipe that can have cables.
+
+    `cpu` and `recirculation` are CPU_PORT and RECIRCULATION_PORT of target.p4.
+    """
 
     cpu: int
     recirculation: tuple[int, ...]
+    beside_cpu: range
 
 
 PORTS = {
-    "tofino": Ports(192, tuple((pipe << _PORT_BITS) + 68 for pipe in range(1 << _PIPE_BITS))),
-    "tofino2": Ports(0, ()),
+    "tofino": Ports(
+        192, tuple((pipe << _PORT_BITS) + 68 for pipe in range(1 << _PIPE_BITS)), range(128, 192)
+    ),
+    "tofino2": Ports(0, (), range(1, 128)),
 }
 
 
@@ -94,14 +100,13 @@ class Tofino:
         Each pipe has registers of its own. CLEAR packets come from the CPU port and reach only one
         pipe's registers.
         """
-        cpu = PORTS[self.chip].cpu
-        first, last = _pipe(cpu) << _PORT_BITS, (_pipe(cpu) + 1 << _PORT_BITS) - 1
+        cpu, ports = PORTS[self.chip].cpu, PORTS[self.chip].beside_cpu
         for who, port in _whereabouts(job):
             if _pipe(port) != _pipe(cpu):
                 return (
                     f"{who} is at port {port}, in pipe {_pipe(port)}: of this chip only pipe "
                     f"{_pipe(cpu)}, with the CPU port, can sum; attach it to one of the ports "
-                    f"{first} to {last}"
+                    f"{ports[0]} to {ports[-1]}"
                 )
         return None
 

@@ -168,7 +168,7 @@ struct core *core_new(int listener, int events)
     if (core->epoll < 0 || core->waker < 0
         || epoll_ctl(core->epoll, EPOLL_CTL_ADD, listener, &listen)
         || epoll_ctl(core->epoll, EPOLL_CTL_ADD, core->waker, &waker)) {
-        free(core);
+        core_free(core);
         return NULL;
     }
     return core;
