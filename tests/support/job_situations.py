@@ -69,7 +69,7 @@ def _(it: Situation) -> None:
     it.job.path = pb.PATH_NONE
 
 
-@case("switch_unreachable", "job train", Severity.WARNING, "cannot reach", "missing its answers: w")
+@case("switch_unreachable", "job train", Severity.WARNING, "cannot reach", "does answer w")
 def _(it: Situation) -> None:
     it.switch.reachable = False
 
