@@ -159,16 +159,20 @@ def test_other_tensors_are_combined_in_their_own_dtype(group: Group, kind: Any, 
 
 
 def of_another_kind(rank: int, what: str) -> torch.Tensor:
+    if what == "layout":
+        tensor = torch.eye(3, dtype=torch.float64)
+        return fallback().combine(tensor if rank == 1 else tensor.to_sparse(), mean=True).result(9)
     size, dtype = (3, DTYPES[2 * (rank == 1)]) if what == "dtype" else (3 + rank, torch.float64)
     return fallback().combine(torch.ones(size, dtype=dtype), mean=True).result(WITHIN)
 
 
-@pytest.mark.parametrize("what", ["dtype", "size"])
+@pytest.mark.parametrize("what", ["dtype", "size", "layout"])
 def test_tensors_that_do_not_match_are_told(group: Group, what: str):
     group.start(of_another_kind, what)
     for rank, problem in enumerate(group.results()):
         assert isinstance(problem, WorkersDisagree)
-        assert ("different dtypes" if what == "dtype" else f"{3 + rank} elements") in str(problem)
+        told = f"{3 + rank} elements" if what == "size" else "different dtypes or layouts"
+        assert told in str(problem)
 
 
 def test_what_is_left_behind_does_not_hold_up_other_tensors(group: Group):
