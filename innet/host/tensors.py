@@ -109,7 +109,12 @@ def bytes_of(tensor: Any) -> "np.ndarray[Any, np.dtype[np.uint8]]":
     """Return a tensor's bytes in order, (size,) uint8, which may share its memory."""
     if isinstance(tensor, np.ndarray):
         return np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)
-    return as_bytes(tensor.detach().cpu().contiguous())
+    return as_bytes(resolved(tensor.detach().cpu()).contiguous())
+
+
+def resolved(tensor: Any) -> Any:
+    """Return a torch tensor whose memory has its values. Views may leave out a conjugation or a sign."""
+    return tensor.resolve_conj().resolve_neg()
 
 
 def as_bytes(tensor: "torch.Tensor") -> "np.ndarray[Any, np.dtype[np.uint8]]":

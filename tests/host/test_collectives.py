@@ -194,6 +194,9 @@ def test_strides_and_views_do_not_matter(three):
     own = np.arange(60, dtype=np.int64).reshape(6, 10)[::2, 1::3]
     [found, *_] = together(three, lambda agent, _: agent.all_gather(own))
     np.testing.assert_array_equal(found, np.concatenate([own] * 3))
+    for view in (torch.tensor([1 + 2j, 3j]).conj(), torch.tensor([1 + 2j, 3j]).conj().imag):
+        [found, *_] = together(three, lambda agent, _, own=view: agent.all_gather(own))
+        assert found.tolist() == 3 * view.tolist()
 
 
 @pytest.mark.parametrize("size", [10, 3000])

@@ -209,6 +209,7 @@ def joined(rank: int, controller: str, job: str, token: str, links: list[str]) -
             assert (mean.dtype, mean.tolist()) == (dtype, [[1.0] * 3] * 2)
         sums = agent.all_reduce(np.full((), rank, np.float64), op="sum")
         assert (type(sums), sums.dtype, sums.shape, sums) == (np.ndarray, np.float64, (), 3)
+        assert agent.all_reduce(np.arange(3.0)[::-1]).tolist() == [2, 1, 0]
         for dtype in (torch.float32, torch.float64):
             sparse = agent.all_reduce(torch.eye(3, dtype=dtype).to_sparse())
             assert sparse.to_dense().tolist() == torch.eye(3).tolist()
@@ -218,7 +219,7 @@ def joined(rank: int, controller: str, job: str, token: str, links: list[str]) -
 def test_what_the_switch_cannot_sum_goes_another_way_and_is_counted(group: Group, tor: Rack):
     with tor.job(SIZE) as job:
         arguments = tor.controller, job, tor.tokens[job], tor.links
-        assert group.run(joined, *arguments) == [{"dtype": 4}] * SIZE
+        assert group.run(joined, *arguments) == [{"dtype": 5}] * SIZE
         assert tor.show(job).counters.completed > 0
 
 
@@ -227,7 +228,7 @@ def test_a_job_without_slots_goes_over_the_fallback(group: Group, tor: Rack):
         arguments = tor.controller, job, tor.tokens[job], tor.links
         for fallbacks in group.run(joined, *arguments):
             # Two small vectors, and a sparse one: its call, its bitmap, its rows.
-            assert fallbacks == {"dtype": 4, "no_slots": 2 + 3}
+            assert fallbacks == {"dtype": 5, "no_slots": 2 + 3}
 
 
 def outnumbered(rank: int, controller: str, job: str, token: str, links: list[str]) -> None:
