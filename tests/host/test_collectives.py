@@ -15,7 +15,7 @@ from trees import forest
 from waiting import WITHIN
 
 from innet.controller.state.registry import Policy
-from innet.errors import UsageError, WorkersDisagree, WorkersMissing
+from innet.errors import UnsupportedTensor, UsageError, WorkersDisagree, WorkersMissing
 from innet.host import float_reducer
 from innet.host.agent import Agent
 from innet.local.faults import Faults, faulty
@@ -348,6 +348,28 @@ def test_what_makes_no_sense_is_refused(three):
         one.broadcast(np.ones(4), 3)
     with pytest.raises(UsageError, match="the ranks are 0 to 2"):
         one.reduce(np.ones(4, np.float32), -1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda agent: agent.reduce_scatter([1.0, 2.0, 3.0]),
+        lambda agent: agent.reduce([1.0, 2.0, 3.0]),
+        lambda agent: agent.all_gather([1.0, 2.0, 3.0]),
+        lambda agent: agent.broadcast("text"),
+        lambda agent: agent.reduce_scatter(torch.eye(3).to_sparse()),
+        lambda agent: agent.all_gather(torch.eye(3).to_sparse()),
+        lambda agent: agent.broadcast(torch.eye(3).to_sparse()),
+        lambda agent: agent.broadcast(np.array([None, "text"])),
+        lambda agent: agent.broadcast(np.empty(2**31, np.uint8)),
+        lambda agent: agent.all_gather(np.empty(2**31, np.uint8)),
+    ],
+)
+def test_what_cannot_be_moved_is_refused_and_the_agents_go_on(three, call):
+    with pytest.raises(UnsupportedTensor):
+        call(three[0])
+    for found in together(three, lambda agent, rank: agent.all_gather(np.int8([rank]))):
+        assert found.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("size", [10, 5000])
