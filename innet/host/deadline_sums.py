@@ -214,6 +214,8 @@ class DeadlineSums:
         if late:
             sent, rest = np.zeros_like(rows), rows.copy()
             sent[sends], rest[sends] = rows[sends], 0
+            if rest.dtype == np.float32:
+                rest[~np.isfinite(rest)] = 0  # the agreed scale has shown them to all workers
             self._rest, rows = rest.reshape(-1)[: vector.values.size], sent
             if self._beyond is not None:
                 self._rest = self._rest + self._beyond

@@ -173,6 +173,25 @@ def test_a_rest_that_does_not_fit_is_kept_until_it_is_sent(tor: Rack):
         assert isinstance(found[7][0], SumOverflow)
 
 
+def test_what_is_not_finite_is_seen_once(tor: Rack):
+    with tor.workers(2) as agents:
+        sums = scripted(agents, [({1}, 2)] * 3)
+        state = np.zeros(2 * LANES, np.float32)
+
+        def step(rank: int, number: float) -> Any:
+            values = np.ones_like(state)
+            values[LANES] += number * rank  # in the chunk that is sent in step 1
+            return sums[rank].all_reduce(values, state.copy())
+
+        first, second, third = (
+            at_once(agents, lambda rank, n=n: step(rank, n))[0] for n in (np.inf, 0, 0)
+        )
+        assert np.isnan(first[LANES:]).all()
+        assert second[LANES] == 1
+        np.testing.assert_array_equal(second[LANES + 1 :], 1.5)
+        np.testing.assert_array_equal(third[:LANES], 1.5)
+
+
 @pytest.mark.parametrize("fewer", [{"quorum": 2}, {"min_workers": 2}])
 def test_a_job_that_goes_on_without_workers_is_refused(tor: Rack, fewer: dict[str, int]):
     with tor.workers(3, **fewer) as agents, pytest.raises(UsageError, match="need all 3 workers"):
