@@ -275,6 +275,8 @@ class DeadlineSums:
 
     def _check(self, values: Vector, state: Vector) -> None:
         for name, each in (("values", values), ("state", state)):
+            if not isinstance(each, np.ndarray):
+                raise UsageError(f"the {name} are a {type(each).__name__}: give a numpy array")
             if each.ndim != 1 or each.dtype not in (np.float32, np.int32):
                 raise UsageError(
                     f"the {name} are {each.dtype} of shape {each.shape}: give a flat vector of "
@@ -284,3 +286,5 @@ class DeadlineSums:
                 raise UsageError(f"the {name} have no elements: sum vectors with some")
         if not state.flags.c_contiguous:
             raise UsageError("the state is not contiguous in memory: give a copy")
+        if not state.flags.writeable:
+            raise UsageError("the state cannot be changed, as it is on a late worker: give a copy")

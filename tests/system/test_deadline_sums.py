@@ -223,6 +223,8 @@ def test_wrong_arguments_are_refused(tor: Rack):
             (good, good.astype(np.int64), "the state are int64"),
             (good[:0], good, "the values have no elements"),
             (good, np.zeros(16, np.float32)[::2], "not contiguous"),
+            (good, np.broadcast_to(np.zeros(8, np.float32), 8), "cannot be changed"),
+            ([1.0, 2.0], good, "the values are a list: give a numpy array"),
         ):
             with pytest.raises(UsageError, match=why):
                 sums.all_reduce(values, state)
