@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
 Done = TypeVar("Done")
+
+_CLOSED = "the agent is closed: join the job again"
 
 
 @dataclass(slots=True)
@@ -237,12 +239,14 @@ class Agent(Collectives):
     def _queue(self, call: TensorCall | _Work, *, wait: bool) -> None:
         self._owner.check("the agent", AgentClosed)
         if self._closed:
-            raise AgentClosed("the agent is closed: join the job again")
+            raise AgentClosed(_CLOSED)
         call.future.set_running_or_notify_cancel()  # no cancelling: the other workers rely on this call
         if wait:
             self._calls.serve(call)
         else:
             self._calls.put(call)
+        if self._closed and not self._thread.is_alive():
+            _refuse(self._calls.left())  # another thread has closed the agent
 
     def close(self, *, abandon: bool = False, problem: BaseException | None = None) -> None:
         """Finish all submitted calls, then leave the job; with `abandon`, leave at once.
@@ -260,6 +264,7 @@ class Agent(Collectives):
             return
         self._calls.end()
         self._thread.join()
+        _refuse(self._calls.left())
         self._exchanges.close()
         self._membership.close(problem)
         self._link.close()
@@ -311,6 +316,12 @@ class Agent(Collectives):
             self._exchanges.give_up(problem)
         if unexpected or isinstance(problem, LeftBehind | LinkFailed | NeighbourLost):
             self._membership.close(problem)  # the others need not wait for this worker
+
+
+def _refuse(calls: Iterable[TensorCall | _Work]) -> None:
+    """Refuse calls that came while another thread closed the agent."""
+    for call in calls:
+        call.future.set_exception(AgentClosed(_CLOSED))
 
 
 def _settle(call: TensorCall | _Work, result: Any) -> None:

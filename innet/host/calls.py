@@ -5,9 +5,10 @@ small exchange. So a thread that waits for its own call serves it itself, unless
 queued or under way.
 """
 
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from innet.errors import UsageError
@@ -30,6 +31,7 @@ class CallQueue(Generic[Call]):
         self._calls: deque[Call | None] = deque()
         self._turn = threading.Lock()
         self._server: int | None = None  # the thread that serves a call
+        self._ended = False
 
     @property
     def serving_here(self) -> bool:
@@ -55,7 +57,7 @@ class CallQueue(Generic[Call]):
         idle = not self._calls and not self._turn.locked()
         if idle:
             with self._turn:  # released even if a signal handler raises an error
-                if idle := not self._calls:
+                if idle := not (self._calls or self._ended):
                     self._serve_now(call)
         if not idle:
             self.put(call)
@@ -76,9 +78,17 @@ class CallQueue(Generic[Call]):
                 self._waker.wait(reset=False)  # only the thread that has the turn resets it
 
     def end(self) -> None:
-        """Let :meth:`run` return after all calls that were put before."""
+        """Let :meth:`run` return after all calls that were put before. No later call is served."""
+        self._ended = True
         self._calls.append(None)
         self._waker.wake()
+
+    def left(self) -> Iterator[Call]:
+        """Take out the calls that are still queued after :meth:`run` has returned."""
+        with contextlib.suppress(IndexError):
+            while True:
+                if (call := self._calls.popleft()) is not None:
+                    yield call
 
     def _serve_now(self, call: Call) -> None:
         self._server = threading.get_ident()

@@ -5,13 +5,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from innet.errors import UsageError
+from innet.errors import UnsupportedTensor, UsageError
 from innet.host.agreement import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Collective
 from innet.host.exchanges import Exchanges
 from innet.host.job import WorkerInfo
 from innet.host.moves import Bytes, Moves
 from innet.host.reducer import Reducer
-from innet.host.tensors import ReduceOp, bytes_of, extent, from_bytes, is_sparse, written
+from innet.host.tensors import (
+    ReduceOp,
+    bytes_of,
+    check_has_bytes,
+    check_is_tensor,
+    extent,
+    from_bytes,
+    is_sparse,
+    written,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -66,8 +75,12 @@ class Collectives(ABC):
 
         The tensor is cut along its first dimension into equal parts, in the order of the ranks. The
         size of this dimension has to be a multiple of the number of workers. Dtypes, bounds and
-        arguments are those of :meth:`innet.Agent.all_reduce`. Raises UsageError.
+        arguments are those of :meth:`innet.Agent.all_reduce`, but sparse tensors have no parts. Raises
+        UsageError.
         """
+        check_is_tensor(tensor)
+        if is_sparse(tensor):
+            raise UnsupportedTensor("a sparse tensor has no equal parts: use all_reduce")
         rows, rest = divmod(tensor.shape[0] if tensor.shape else 0, self.info.workers)
         if rest or not tensor.shape:
             raise UsageError(
@@ -97,6 +110,7 @@ class Collectives(ABC):
         key: Hashable = None,
     ) -> Tensor | None:
         """Return the reduced tensor on the worker of rank `root`, and None on the others."""
+        check_is_tensor(tensor)
         collective = Collective("reduce", self._checked(root))
         is_root = self.info.rank == root
         part = None if is_sparse(tensor) else range(extent(tensor) if is_root else 0)
@@ -113,6 +127,7 @@ class Collectives(ABC):
 
         Scalars become a vector. Takes any dtype.
         """
+        check_has_bytes(tensor)
         shape = (self.info.workers * tensor.shape[0], *tensor.shape[1:]) if tensor.shape else (-1,)
         joined: Future[Tensor] = self.submit_move(
             tensor, ALL_GATHER, lambda found: from_bytes(found, tensor, shape), wait=True
@@ -121,6 +136,7 @@ class Collectives(ABC):
 
     def broadcast(self, tensor: Tensor, root: int = 0) -> Tensor:
         """Return the tensor of the worker of rank `root`, bit for bit. Takes any dtype."""
+        check_has_bytes(tensor)
         collective = Collective("broadcast", self._checked(root))
         future: Future[Tensor] = self.submit_move(
             tensor,

@@ -7,7 +7,7 @@ bits of the highest switch.
 """
 
 from collections.abc import Iterator
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import MOST_CONTRIBUTORS
 
 _Ranks = frozenset[int]
+_MOST_ANSWERS = 1024  # whose missing ranks are remembered: a term may last for weeks
 
 
 class Contributors:
@@ -38,7 +39,7 @@ class Contributors:
             self._level_bits |= each.level_bit
             piece = (each.first_slot - term.first_slot) // self._size
             self._bits[piece, each.level_bit] = [*map(_ranks, each.contributors)]
-        self._missing = cache(self._ranks_missing)
+        self._missing = lru_cache(_MOST_ANSWERS)(self._ranks_missing)
 
     @cached_property
     def bits(self) -> Bits | None:

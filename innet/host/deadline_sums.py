@@ -44,7 +44,6 @@ from innet.host.quantizers import fixed_point
 from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.rounding import nearest
 from innet.host.reducer import Reducer
-from innet.host.sums import checked
 from innet.wire.layout import Flag, Operation
 
 Vector = npt.NDArray[Any]
@@ -114,6 +113,7 @@ class DeadlineSums:
         self._inquiries = Inquiries(deadline)
         self._quantizer = BlockScale(info.workers)
         self._rest: Vector | None = None  # of this worker's vectors, not sent so far
+        self._beyond: Vector | None = None
         self.step = 0
 
     @property
@@ -142,9 +142,10 @@ class DeadlineSums:
             if before and not self.late.ranks:
                 self._broadcast(exchanges, state, root)
             sum_up = self._in_part if self.late.ranks else self._whole
-            found = sum_up(exchanges, vector, state)
-            self.step += 1
-            return found
+            try:
+                return sum_up(exchanges, vector, state)
+            finally:  # also after a SumOverflow, of which late workers learn nothing
+                self.step += 1
 
         return self._agent.perform(work, wait=True).result()
 
@@ -178,13 +179,19 @@ class DeadlineSums:
         return _Given(given, rows, own, agreed, reports)
 
     def _with_rest(self, values: Vector) -> Vector:
-        """Return the sum of the values and the unsent rest of earlier ones, and forget this rest."""
-        rest, self._rest = self._rest, None
+        """Return the sum of the values and the unsent rest of earlier ones, and forget this rest.
+
+        Where int32 cannot hold the sum, return the nearest int32. If it is sent, the other workers raise
+        SumOverflow. Otherwise the amount `_beyond` it remains, too.
+        """
+        rest, self._rest, self._beyond = self._rest, None, None
         if rest is None:
             return values
         if values.dtype == np.int32:
             wide = values.astype(np.int64) + rest
-            return checked(wide, values.dtype).astype(values.dtype)
+            given = wide.clip(-(2**31), 2**31 - 1).astype(np.int32)
+            self._beyond = wide - given
+            return given
         total: Vector = values + rest
         return total
 
@@ -207,7 +214,11 @@ class DeadlineSums:
         if late:
             sent, rest = np.zeros_like(rows), rows.copy()
             sent[sends], rest[sends] = rows[sends], 0
+            if rest.dtype == np.float32:
+                rest[~np.isfinite(rest)] = 0  # the agreed scale has shown them to all workers
             self._rest, rows = rest.reshape(-1)[: vector.values.size], sent
+            if self._beyond is not None:
+                self._rest = self._rest + self._beyond
         contribution, flags = self._integers(vector, rows)
         of_state = fixed_point.blocks(state.view(np.int32), lanes)
         carried = self.late.sends(len(of_state), self.step - 1)
@@ -264,6 +275,8 @@ class DeadlineSums:
 
     def _check(self, values: Vector, state: Vector) -> None:
         for name, each in (("values", values), ("state", state)):
+            if not isinstance(each, np.ndarray):
+                raise UsageError(f"the {name} are a {type(each).__name__}: give a numpy array")
             if each.ndim != 1 or each.dtype not in (np.float32, np.int32):
                 raise UsageError(
                     f"the {name} are {each.dtype} of shape {each.shape}: give a flat vector of "
@@ -273,3 +286,5 @@ class DeadlineSums:
                 raise UsageError(f"the {name} have no elements: sum vectors with some")
         if not state.flags.c_contiguous:
             raise UsageError("the state is not contiguous in memory: give a copy")
+        if not state.flags.writeable:
+            raise UsageError("the state cannot be changed, as it is on a late worker: give a copy")

@@ -113,7 +113,9 @@ class GlooFallback:
 
         def work(collectives: _Collectives, _: GivenUp) -> "torch.Tensor":
             collectives.check_equal(result.numel(), "elements")
-            collectives.check_same(str(result.dtype), "dtypes")
+            shape = tuple(result.shape) if result.is_sparse else ""
+            kind = f"{result.dtype}, {result.layout} {shape}".rstrip()
+            collectives.check_same(kind, "dtypes or layouts")
             collectives.reduce_tensor(result)
             return (result / self.workers if mean else result).to(device)
 

@@ -82,6 +82,13 @@ class FloatReducer:
                 f"quantizer {spec} uses error feedback, which has to know the tensor: give it "
                 "a key, as in all_reduce(tensor, key=...), the same every time"
             )
+        if spec.feedback:
+            try:
+                hash(key)
+            except TypeError:
+                raise UsageError(
+                    f"the key {key!r} has no hash: give a key that does not change, such as a name"
+                ) from None
         return spec.dense if sparse else spec
 
     def floats(

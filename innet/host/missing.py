@@ -82,6 +82,10 @@ class MissingWorkers:
 
     @property
     def known(self) -> frozenset[int]:
-        """Return the ranks that some chunk lacks, as far as switches have named them."""
-        answered = np.flatnonzero(self.answers)
-        return frozenset().union(*self._contributors.missing(answered, self.answers[answered]))
+        """Return the ranks that some chunk lacks, as far as switches have named them.
+
+        Safe from any thread. Meanwhile another term, with other slots, may begin.
+        """
+        answers, contributors = self.answers, self._contributors
+        answered = np.flatnonzero(answers)
+        return frozenset().union(*contributors.missing(answered, answers[answered]))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from innet.errors import WorkersMissing
+from innet.errors import UnsupportedTensor, WorkersMissing
 from innet.host import memory
 from innet.host.agreement import ALL_GATHER, BARRIER, Call, Collective
 from innet.host.exchanges import Exchanges
@@ -23,6 +23,9 @@ from innet.host.portions import Portions
 from innet.wire.layout import LANE_BYTES
 
 Bytes = npt.NDArray[np.uint8]
+
+MOST_BYTES = 2**31 - 1
+"""The most bytes that a worker can gather or broadcast in one call."""
 
 _BARRIER = Call(0, "bytes", collective=BARRIER)
 
@@ -45,6 +48,7 @@ class Moves:
 
         They are written `into` an array, (workers * size,), if one is given.
         """
+        _check_size(own)
         small = layout(self._info, own.size, collective=collective)
         found = memory.empty((self._info.workers * own.size,), np.uint8) if into is None else into
         if small.fits:
@@ -60,6 +64,7 @@ class Moves:
 
         On the other ranks they are written `into` an array, (size,), if one is given.
         """
+        _check_size(own)
         small = layout(self._info, own.size, collective=Collective("broadcast", root))
         is_root = self._info.rank == root
         found = own if is_root else memory.empty((own.size,), np.uint8) if into is None else into
@@ -132,6 +137,14 @@ class Moves:
                 f"the bytes of worker {names} are missing: it has left the job, or came after the "
                 "quorum, and nobody else has them; join the job again, or let its quorum be all workers"
             )
+
+
+def _check_size(content: Bytes) -> None:
+    """Raise UnsupportedTensor if the words of a call cannot hold the number of these bytes."""
+    if content.size > MOST_BYTES:
+        raise UnsupportedTensor(
+            f"{content.size} bytes are more than {MOST_BYTES}: split the tensor"
+        )
 
 
 def _as_rows(content: Bytes, lanes: int) -> Integers:

@@ -35,7 +35,7 @@ _HELLO = struct.Struct("<q")
 _ARRIVAL = struct.Struct("<3q")
 _ARRIVED, _FAILED = b"A", b"F"
 _MOST_BYTES = 4096  # of a message
-_LONGEST_TEXT = 600  # characters of an error, each of which takes up to six bytes
+_LONGEST_TEXT = 300  # characters of an error, each of which takes up to twelve bytes
 
 
 class Arrival(NamedTuple):

@@ -59,6 +59,8 @@ class PrivatePaths(Paths):
         if number < self._first:
             return super().combine(term, number, chunks, flags, operation, portions, into, inspect)
         integers = integers_of(chunks)
+        # A scaling would make floats from padded sums. Its caller gives it the result afterwards.
+        into = None if isinstance(into, Scaling) else into
         if operation == Operation.MAX:
             integers, flags = self._given(term, number, integers, flags)
         if portions:

@@ -16,6 +16,7 @@ from innet.host.tensors import (
     ReduceOp,
     is_sparse,
     quantized_on_device,
+    resolved,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class TensorCall:
         if is_sparse(self.tensor):
             return self._reduce_sparse(self.tensor.detach(), reducer)
         if self.tensor.device.type == "cpu":  # numpy's operations take less time than PyTorch's
-            values = self.tensor.detach().numpy().ravel()
+            values = resolved(self.tensor.detach()).numpy().ravel()
             return torch.from_numpy(self._reduce_flat(values, reducer).reshape(shape))
         flat = self.tensor.detach().reshape(-1)
         if quantized_on_device(flat, self.op):
@@ -67,7 +68,7 @@ class TensorCall:
                 flat, self.spec, self.key, mean=mean, collective=self.collective, part=self.part
             )
             return on_gpu.reshape(shape)
-        flat = flat.cpu().numpy()
+        flat = resolved(flat.cpu()).numpy()
         reduced = torch.from_numpy(self._reduce_flat(flat, reducer))
         return reduced.to(self.tensor.device).reshape(shape)
 
@@ -93,5 +94,6 @@ class TensorCall:
 
         mean = self.op == "mean"
         if isinstance(self.tensor, np.ndarray):
-            return exchanges.combine(torch.tensor(self.tensor), mean=mean).numpy()
+            own = torch.from_numpy(self.tensor.copy())  # with positive strides
+            return exchanges.combine(own, mean=mean).numpy()
         return exchanges.combine(self.tensor.detach(), mean=mean)

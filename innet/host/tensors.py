@@ -28,9 +28,7 @@ def summed_by_switch(tensor: Any, op: ReduceOp, *, fallback: bool) -> bool:
     """
     if op not in REDUCE_OPS:
         raise UsageError(f"op {op!r}: it has to be one of {', '.join(REDUCE_OPS)}")
-    if not isinstance(tensor, np.ndarray) and not hasattr(tensor, "detach"):
-        kind = type(tensor).__name__
-        raise UnsupportedTensor(f"innet sums torch tensors and numpy arrays, not {kind}")
+    check_is_tensor(tensor)
     dtype = dtype_name(tensor.dtype)
     layout = str(getattr(tensor, "layout", _DENSE))
     if (size := extent(tensor)) > MOST_ELEMENTS:
@@ -50,6 +48,22 @@ def summed_by_switch(tensor: Any, op: ReduceOp, *, fallback: bool) -> bool:
                 return True
             raise UnsupportedTensor(f"the mean of {dtype} has fractions: ask for op='sum'")
     return _check_fallback(dtype, layout, fallback=fallback)
+
+
+def check_is_tensor(tensor: Any) -> None:
+    """Raise UnsupportedTensor for anything but a torch tensor or a numpy array."""
+    if not isinstance(tensor, np.ndarray) and not hasattr(tensor, "detach"):
+        kind = type(tensor).__name__
+        raise UnsupportedTensor(f"innet sums torch tensors and numpy arrays, not {kind}")
+
+
+def check_has_bytes(tensor: Any) -> None:
+    """Raise UnsupportedTensor unless a tensor's content is its bytes in memory."""
+    check_is_tensor(tensor)
+    layout = str(getattr(tensor, "layout", _DENSE))
+    if layout != _DENSE or (isinstance(tensor, np.ndarray) and tensor.dtype.hasobject):
+        kind = f"tensors of the layout {layout}" if layout != _DENSE else "arrays of objects"
+        raise UnsupportedTensor(f"innet gathers and broadcasts dense tensors, not {kind}")
 
 
 @lru_cache(maxsize=64)
@@ -109,7 +123,12 @@ def bytes_of(tensor: Any) -> "np.ndarray[Any, np.dtype[np.uint8]]":
     """Return a tensor's bytes in order, (size,) uint8, which may share its memory."""
     if isinstance(tensor, np.ndarray):
         return np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)
-    return as_bytes(tensor.detach().cpu().contiguous())
+    return as_bytes(resolved(tensor.detach().cpu()).contiguous())
+
+
+def resolved(tensor: Any) -> Any:
+    """Return a torch tensor whose memory has its values. Views may leave out a conjugation or a sign."""
+    return tensor.resolve_conj().resolve_neg()
 
 
 def as_bytes(tensor: "torch.Tensor") -> "np.ndarray[Any, np.dtype[np.uint8]]":

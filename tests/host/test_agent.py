@@ -7,7 +7,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,6 +99,22 @@ def test_a_signal_handler_that_closes_the_agent_ends_the_call_that_it_interrupts
                 interrupting.result()
         finally:
             signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_call_that_comes_while_another_thread_closes_the_agent_is_refused(tor: Rack, wait: bool):
+    with tor.job(1) as job, tor.join(job, 0) as agent:
+        calls = agent._calls
+        put, serve = calls.put, calls.serve
+
+        def closed_before(give: Any, call: Any) -> None:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(agent.close).result(WITHIN)
+            give(call)
+
+        calls.put, calls.serve = partial(closed_before, put), partial(closed_before, serve)
+        future = agent.submit(ONES, wait=wait)
+        assert isinstance(future.exception(1.0), AgentClosed)
 
 
 class Unreadable(torch.Tensor):

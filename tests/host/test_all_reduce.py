@@ -140,6 +140,8 @@ def test_the_mean_is_of_the_tensors_kind_and_shape_and_the_tensor_stays(pair, ki
         lambda a: torch.from_numpy(a)[:, ::3],
         lambda a: torch.from_numpy(a)[0].expand(70, -1),
         lambda a: torch.from_numpy(a).requires_grad_(),
+        lambda a: a[::-1, ::-1],
+        lambda a: torch.from_numpy(a * 1j).conj().imag,
     ],
 )
 def test_tensors_may_lie_anyhow_in_memory(pair: list[Agent], view):

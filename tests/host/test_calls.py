@@ -56,6 +56,17 @@ def test_the_agents_thread_serves_a_call_that_is_put(served: Served):
     assert served.servers == [served.thread]
 
 
+def test_a_call_after_the_end_is_not_served_and_can_be_taken_out():
+    served = Served()
+    served.queue.end()
+    served.queue.run()
+    served.queue.put(AT_ONCE)
+    served.queue.serve(AT_ONCE)
+    assert not served.servers
+    assert list(served.queue.left()) == [AT_ONCE] * 2
+    served.waker.close()
+
+
 def test_a_call_waits_for_those_before_it(served: Served):
     until = threading.Event()
     served.queue.put(until)

@@ -15,7 +15,7 @@ from trees import forest
 from waiting import WITHIN
 
 from innet.controller.state.registry import Policy
-from innet.errors import UsageError, WorkersDisagree, WorkersMissing
+from innet.errors import UnsupportedTensor, UsageError, WorkersDisagree, WorkersMissing
 from innet.host import float_reducer
 from innet.host.agent import Agent
 from innet.local.faults import Faults, faulty
@@ -194,6 +194,9 @@ def test_strides_and_views_do_not_matter(three):
     own = np.arange(60, dtype=np.int64).reshape(6, 10)[::2, 1::3]
     [found, *_] = together(three, lambda agent, _: agent.all_gather(own))
     np.testing.assert_array_equal(found, np.concatenate([own] * 3))
+    for view in (torch.tensor([1 + 2j, 3j]).conj(), torch.tensor([1 + 2j, 3j]).conj().imag):
+        [found, *_] = together(three, lambda agent, _, own=view: agent.all_gather(own))
+        assert found.tolist() == 3 * view.tolist()
 
 
 @pytest.mark.parametrize("size", [10, 3000])
@@ -345,6 +348,28 @@ def test_what_makes_no_sense_is_refused(three):
         one.broadcast(np.ones(4), 3)
     with pytest.raises(UsageError, match="the ranks are 0 to 2"):
         one.reduce(np.ones(4, np.float32), -1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda agent: agent.reduce_scatter([1.0, 2.0, 3.0]),
+        lambda agent: agent.reduce([1.0, 2.0, 3.0]),
+        lambda agent: agent.all_gather([1.0, 2.0, 3.0]),
+        lambda agent: agent.broadcast("text"),
+        lambda agent: agent.reduce_scatter(torch.eye(3).to_sparse()),
+        lambda agent: agent.all_gather(torch.eye(3).to_sparse()),
+        lambda agent: agent.broadcast(torch.eye(3).to_sparse()),
+        lambda agent: agent.broadcast(np.array([None, "text"])),
+        lambda agent: agent.broadcast(np.empty(2**31, np.uint8)),
+        lambda agent: agent.all_gather(np.empty(2**31, np.uint8)),
+    ],
+)
+def test_what_cannot_be_moved_is_refused_and_the_agents_go_on(three, call):
+    with pytest.raises(UnsupportedTensor):
+        call(three[0])
+    for found in together(three, lambda agent, rank: agent.all_gather(np.int8([rank]))):
+        assert found.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("size", [10, 5000])

@@ -78,6 +78,29 @@ def test_without_a_description_every_bit_is_a_rank():
     assert {*found.missing(np.array([0, 9, 31]), answers)} == {frozenset({1, 3}), frozenset({0})}
 
 
+def test_answers_in_a_long_term_take_no_more_and_more_memory():
+    found = Contributors(Term(7, Path.SWITCH, 64, 32), 64)
+    for first in range(0, 5000, 100):
+        bitmaps = np.arange(first, first + 100, dtype=np.uint64)
+        assert len([*found.missing(np.zeros(100, np.int64), bitmaps)]) == 100
+    assert found._missing.cache_info().currsize < 2000
+
+
+def test_who_is_missing_can_be_asked_while_a_term_with_fewer_slots_begins(monkeypatch):
+    missing = MissingWorkers(WorkerInfo(1, 3, 4, 4, 64))
+    missing.begin_term(Term(7, Path.SWITCH, 64, 32))
+    missing.answers[30] = 0b1110
+    flatnonzero = np.flatnonzero
+
+    def interrupted(answers: np.ndarray) -> np.ndarray:
+        found = flatnonzero(answers)
+        missing.begin_term(Term(8, Path.SWITCH, 64, 8))
+        return found
+
+    monkeypatch.setattr(np, "flatnonzero", interrupted)
+    assert missing.known == frozenset({0})
+
+
 def test_whoever_asks_a_tree_after_a_departure_gives_up(switches):
     info = WorkerInfo(1, 3, len(HOMES), len(HOMES), 64)
     missing = MissingWorkers(info)

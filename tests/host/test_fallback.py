@@ -159,16 +159,20 @@ def test_other_tensors_are_combined_in_their_own_dtype(group: Group, kind: Any, 
 
 
 def of_another_kind(rank: int, what: str) -> torch.Tensor:
+    if what == "layout":
+        tensor = torch.eye(3, dtype=torch.float64)
+        return fallback().combine(tensor if rank == 1 else tensor.to_sparse(), mean=True).result(9)
     size, dtype = (3, DTYPES[2 * (rank == 1)]) if what == "dtype" else (3 + rank, torch.float64)
     return fallback().combine(torch.ones(size, dtype=dtype), mean=True).result(WITHIN)
 
 
-@pytest.mark.parametrize("what", ["dtype", "size"])
+@pytest.mark.parametrize("what", ["dtype", "size", "layout"])
 def test_tensors_that_do_not_match_are_told(group: Group, what: str):
     group.start(of_another_kind, what)
     for rank, problem in enumerate(group.results()):
         assert isinstance(problem, WorkersDisagree)
-        assert ("different dtypes" if what == "dtype" else f"{3 + rank} elements") in str(problem)
+        told = f"{3 + rank} elements" if what == "size" else "different dtypes or layouts"
+        assert told in str(problem)
 
 
 def test_what_is_left_behind_does_not_hold_up_other_tensors(group: Group):
@@ -205,6 +209,7 @@ def joined(rank: int, controller: str, job: str, token: str, links: list[str]) -
             assert (mean.dtype, mean.tolist()) == (dtype, [[1.0] * 3] * 2)
         sums = agent.all_reduce(np.full((), rank, np.float64), op="sum")
         assert (type(sums), sums.dtype, sums.shape, sums) == (np.ndarray, np.float64, (), 3)
+        assert agent.all_reduce(np.arange(3.0)[::-1]).tolist() == [2, 1, 0]
         for dtype in (torch.float32, torch.float64):
             sparse = agent.all_reduce(torch.eye(3, dtype=dtype).to_sparse())
             assert sparse.to_dense().tolist() == torch.eye(3).tolist()
@@ -214,7 +219,7 @@ def joined(rank: int, controller: str, job: str, token: str, links: list[str]) -
 def test_what_the_switch_cannot_sum_goes_another_way_and_is_counted(group: Group, tor: Rack):
     with tor.job(SIZE) as job:
         arguments = tor.controller, job, tor.tokens[job], tor.links
-        assert group.run(joined, *arguments) == [{"dtype": 4}] * SIZE
+        assert group.run(joined, *arguments) == [{"dtype": 5}] * SIZE
         assert tor.show(job).counters.completed > 0
 
 
@@ -223,7 +228,7 @@ def test_a_job_without_slots_goes_over_the_fallback(group: Group, tor: Rack):
         arguments = tor.controller, job, tor.tokens[job], tor.links
         for fallbacks in group.run(joined, *arguments):
             # Two small vectors, and a sparse one: its call, its bitmap, its rows.
-            assert fallbacks == {"dtype": 4, "no_slots": 2 + 3}
+            assert fallbacks == {"dtype": 5, "no_slots": 2 + 3}
 
 
 def outnumbered(rank: int, controller: str, job: str, token: str, links: list[str]) -> None:

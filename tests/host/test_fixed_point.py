@@ -88,6 +88,19 @@ def test_bound_holds_where_every_worker_rounds_half_a_step_upwards(workers: int)
     assert_within_stated_bound(np.insert(gradient, 0, 1, axis=1), workers + 1)
 
 
+@pytest.mark.parametrize("workers", [128, 129, 255, 256, 257, 512, 1024, 4096])
+def test_no_sum_overflows_where_every_worker_has_the_largest_number(workers: int):
+    below = np.nextafter(np.float32(1), np.float32(0))
+    rows = np.array([[below, -below], [LARGEST, -LARGEST]], np.float32)
+    own = block_exponents(rows)
+    for agreed_on in (own, own - 1):  # a worker that others lack when they agree clamps its values
+        integers = quantize(rows, own, agreed_on, workers).astype(np.int64)
+        clamped_by = (rows - clamped(rows, own, agreed_on, workers)).astype(np.float64)
+        steps = np.ldexp(1.0, step_exponents(agreed_on, workers))[:, None]
+        assert np.all(np.abs(workers * integers) <= INT32.max)
+        assert np.all(np.abs(clamped_by - integers * steps) <= steps / 2)
+
+
 @given(gradients(), st.sampled_from([3, 8]), seeds)
 def test_same_values_give_the_same_bits_in_any_order_of_workers(gradient, lanes: int, seed: int):
     once = all_reduce(gradient, lanes)

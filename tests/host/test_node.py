@@ -83,6 +83,7 @@ def test_an_end_is_noticed_after_what_was_said_before_it(three: list[Node]):
         (AgentClosed("closed"), NeighbourLost),
         (ZeroDivisionError("in a hook"), NeighbourLost),
         (AllReduceError("ü\ud800" * 10_000), AllReduceError),
+        (AllReduceError("\N{GRINNING FACE}" * 10_000), AllReduceError),
     ],
 )
 def test_a_failure_reaches_the_others_in_its_own_words(

@@ -14,6 +14,7 @@ from waiting import WITHIN
 
 from innet.controller.state.registry import Policy
 from innet.errors import UnsupportedTensor, UsageError, WorkersDisagree
+from innet.host import float_reducer
 from innet.host.agent import Agent
 from innet.host.job import WorkerInfo
 from innet.host.parameters import RackedParameters
@@ -96,6 +97,28 @@ def test_every_quantizer_gives_the_same_bits(tor, quantizer, monkeypatch, tmp_pa
     with tor.workers(3) as agents:
         assert all(agent.private for agent in agents)
         assert reduced(agents, quantizer) == expected
+
+
+@pytest.mark.parametrize("quantizer", ["int32", "int8", "int32+feedback"])
+def test_large_vectors_and_parts_give_the_same_bits(tor, quantizer, monkeypatch, tmp_path):
+    own = np.random.default_rng(4).normal(size=(3, 6000)).astype(np.float32)
+
+    def called(agents: Sequence[Agent]) -> list[list[Any]]:
+        return [
+            together(agents, lambda agent, rank: agent.all_reduce(own[rank], **more)),
+            together(agents, lambda agent, rank: agent.reduce_scatter(own[rank], **more)),
+            together(agents, lambda agent, rank: agent.reduce(own[rank], 1, **more)),
+        ]
+
+    more = {"quantizer": quantizer, "key": "one"}
+    with tor.workers(3) as agents:
+        expected = called(agents)
+    monkeypatch.setenv(PRIVATE_KEY_FILE, str(key_file(tmp_path)))
+    monkeypatch.setattr(float_reducer, "LARGE", 0)
+    with tor.workers(3) as agents:
+        for found, right in zip(called(agents), expected, strict=True):
+            for one, other in zip(found, right, strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.usefixtures("private")

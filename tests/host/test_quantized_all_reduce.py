@@ -122,6 +122,8 @@ def test_integers_are_exact_whatever_the_quantizer(tor: Rack):
             assert all((future.result(WITHIN) == 2 * values).all() for future in running)
         with pytest.raises(UsageError, match="give it a key"):
             agents[0].submit(np.ones(3, np.float32))
+        with pytest.raises(UsageError, match=r"key \['weight'\] has no hash"):
+            agents[0].submit(np.ones(3, np.float32), key=["weight"])
         halves = [torch.full((3,), 0.5), torch.full((3,), 1.5)]
         for mean in [a.submit(h, key=0) for a, h in zip(agents, halves, strict=True)]:
             assert torch.allclose(mean.result(WITHIN), torch.ones(3), atol=0.02)

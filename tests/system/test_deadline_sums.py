@@ -131,6 +131,67 @@ def test_a_sum_that_does_not_fit_is_refused(tor: Rack):
             assert running[1].result(WITHIN) is None
 
 
+def test_after_a_sum_that_does_not_fit_late_workers_get_the_right_state(tor: Rack):
+    with tor.workers(2) as agents:
+        sums = scripted(agents, [({1}, 2)] * 4)
+        much, little = np.full(4 * LANES, 2**31 - 1, np.int32), np.zeros(4 * LANES, np.int32)
+        right = np.arange(4 * LANES, dtype=np.int32)
+        states = [right.copy(), np.zeros_like(right)]
+
+        def step(rank: int, values: np.ndarray) -> Any:
+            try:
+                return sums[rank].all_reduce(values, states[rank])
+            except SumOverflow as problem:
+                return problem
+
+        refused, nothing = at_once(agents, lambda rank: step(rank, little if rank else much))
+        assert isinstance(refused, SumOverflow)
+        assert nothing is None
+        for _ in range(2):
+            at_once(agents, lambda rank: step(rank, little))
+        assert [each.step for each in sums] == [3, 3]
+        np.testing.assert_array_equal(states[1], right)
+
+
+def test_a_rest_that_does_not_fit_is_kept_until_it_is_sent(tor: Rack):
+    with tor.workers(2) as agents:
+        sums = scripted(agents, [({1}, 4)] * 8)
+        state = np.zeros(4 * LANES, np.int32)
+
+        def step(rank: int, number: int) -> Any:
+            values = np.zeros_like(state)
+            values[3 * LANES] = number * rank  # in the chunk that is sent in steps 3 and 7
+            try:
+                return sums[rank].all_reduce(values, state.copy())
+            except SumOverflow as problem:
+                return problem
+
+        numbers = [2**30, 2**30, -(2**31) + 5, 0, 2**30, 2**30, 2**30, 0]
+        found = [at_once(agents, lambda rank, n=n: step(rank, n)) for n in numbers]
+        assert [late for _, late in found] == [None] * 8
+        assert [each[3 * LANES] for each, _ in found[:7]] == [0, 0, 0, 5, 0, 0, 0]
+        assert isinstance(found[7][0], SumOverflow)
+
+
+def test_what_is_not_finite_is_seen_once(tor: Rack):
+    with tor.workers(2) as agents:
+        sums = scripted(agents, [({1}, 2)] * 3)
+        state = np.zeros(2 * LANES, np.float32)
+
+        def step(rank: int, number: float) -> Any:
+            values = np.ones_like(state)
+            values[LANES] += number * rank  # in the chunk that is sent in step 1
+            return sums[rank].all_reduce(values, state.copy())
+
+        first, second, third = (
+            at_once(agents, lambda rank, n=n: step(rank, n))[0] for n in (np.inf, 0, 0)
+        )
+        assert np.isnan(first[LANES:]).all()
+        assert second[LANES] == 1
+        np.testing.assert_array_equal(second[LANES + 1 :], 1.5)
+        np.testing.assert_array_equal(third[:LANES], 1.5)
+
+
 @pytest.mark.parametrize("fewer", [{"quorum": 2}, {"min_workers": 2}])
 def test_a_job_that_goes_on_without_workers_is_refused(tor: Rack, fewer: dict[str, int]):
     with tor.workers(3, **fewer) as agents, pytest.raises(UsageError, match="need all 3 workers"):
@@ -162,6 +223,8 @@ def test_wrong_arguments_are_refused(tor: Rack):
             (good, good.astype(np.int64), "the state are int64"),
             (good[:0], good, "the values have no elements"),
             (good, np.zeros(16, np.float32)[::2], "not contiguous"),
+            (good, np.broadcast_to(np.zeros(8, np.float32), 8), "cannot be changed"),
+            ([1.0, 2.0], good, "the values are a list: give a numpy array"),
         ):
             with pytest.raises(UsageError, match=why):
                 sums.all_reduce(values, state)

@@ -8,8 +8,9 @@ they sum integers. So
 * every worker scales alike, and scaling by a power of two rounds nothing.
 
 Error bound. Let N be the number of workers, M the largest magnitude in a block over all workers,
-and g = ceil(log2 N). Integers are multiples of ``step = 2**(e + g - 31)`` with ``2**(e - 1) <= M <
-2**e``, so ``step <= M * 2**(g - 30)``; it is never below 2**-126, float32's smallest normal number.
+and g = ceil(log2 N), or 1 more if N is a power of two above 128. Integers are multiples of ``step =
+2**(e + g - 31)`` with ``2**(e - 1) <= M < 2**e``, so ``step <= M * 2**(g - 30)``; it is never below
+2**-126, float32's smallest normal number.
 Every element of the mean that comes back differs from the exact mean by at most
 
     step / 2  +  (|mean| + step / 2) * 2**-23  +  2**-150
@@ -47,6 +48,11 @@ NOT_FINITE = 1000
 """Exponent of a block with a NaN or an infinity: above every float32's, so it wins the maximum."""
 
 _SMALLEST_STEP_EXPONENT = -126
+_NEVER_ROUNDED_UP = 128
+"""The most workers, if a power of two, whose largest number stays below 2**31 / N when it is rounded.
+
+A float32 below 2**e is at most ``2**e - 2**(e - 24)``: that is an integer of steps if ``g <= 7``.
+"""
 
 
 def blocks(values: npt.NDArray[Number], lanes: int) -> npt.NDArray[Number]:
@@ -84,7 +90,7 @@ def exponents_of(largest: Floats) -> Integers:
 
 def step_exponents(exponents: Integers, workers: int) -> Integers:
     """Return the exponent of every block's `step`, (blocks,), from the agreed block exponents."""
-    guard_bits = (workers - 1).bit_length()
+    guard_bits = (workers if workers > _NEVER_ROUNDED_UP else workers - 1).bit_length()
     steps: Integers = np.maximum(exponents + guard_bits - 31, _SMALLEST_STEP_EXPONENT)
     return steps
 
@@ -194,5 +200,8 @@ def is_finite(agreed: Integers, flagged: Flags | None) -> npt.NDArray[np.bool_]:
 
 
 def largest_integer(workers: int) -> np.float32:
-    """Return the largest float32 below 2**31 / `workers`: no sum of `workers` such numbers overflows."""
-    return np.float32(np.nextafter(np.float32(2**31 / workers), np.float32(0)))
+    """Return the largest integer below 2**31 / `workers` that is a float32.
+
+    No sum of `workers` such numbers overflows.
+    """
+    return np.float32(np.floor(np.nextafter(np.float32(2**31 / workers), np.float32(0))))
