@@ -257,6 +257,7 @@ def test_a_job_that_cannot_be_kept_is_not_created(monkeypatch):
     with rack(1) as tor:
         with monkeypatch.context() as broken:
             broken.setattr(Store, "save_job", out_of_space)
+            broken.setattr(Store, "remove_job", out_of_space)
             with refused(
                 ControllerError, "the job was not created, because its state cannot be written"
             ):
