@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from racks import Rack, rack
 from scripted_worker import scripted
+from working_job import eventually
 
 from innet.controller.state.registry import Policy
 from innet.controller.state.store import Store
@@ -265,6 +266,26 @@ def test_a_job_that_cannot_be_kept_is_not_created(monkeypatch):
         assert not tor.stub.ListJobs(pb.ListJobsRequest()).jobs
         assert tor.free_slots == SLOTS
         create(tor)
+
+
+def test_a_job_that_has_expired_but_cannot_be_removed_holds_up_no_other(monkeypatch):
+    removed = Store.remove_job
+
+    def remove_job(store: Store, name: str, *events: object) -> None:
+        if name == "first":
+            out_of_space()
+        removed(store, name, *events)
+
+    def jobs(tor: Rack) -> list[str]:
+        return [each.name for each in tor.stub.ListJobs(pb.ListJobsRequest()).jobs]
+
+    with rack(1) as tor:
+        with monkeypatch.context() as broken:
+            broken.setattr(Store, "remove_job", remove_job)
+            for name in ("first", "second"):
+                create(tor, name, lease_s=1)
+            eventually(lambda: jobs(tor) == ["first"])
+        eventually(lambda: not jobs(tor))
 
 
 def out_of_space(*_: object) -> None:
