@@ -268,6 +268,16 @@ def test_a_job_that_cannot_be_kept_is_not_created(monkeypatch):
         create(tor)
 
 
+def test_a_switch_that_cannot_be_kept_is_let_go_and_can_be_added_later(monkeypatch):
+    with rack(1) as tor:
+        tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="tor"))
+        with monkeypatch.context() as broken:
+            broken.setattr(Store, "add_switch", out_of_space)
+            with refused(ControllerError, "cannot write to the disk"):
+                add_switch(tor, "tor", tor.switch.address)
+        assert add_switch(tor, "tor", tor.switch.address).reachable
+
+
 def test_a_job_that_has_expired_but_cannot_be_removed_holds_up_no_other(monkeypatch):
     removed = Store.remove_job
 

@@ -37,13 +37,15 @@ class SwitchRequests:
         switch = self._factory.make(record)
         with self._being_added(record):
             switch.supervisor.connect()  # without the lock, so that nobody else waits for it
-            with self._registry.lock:
+            with contextlib.ExitStack() as stack, self._registry.lock:
+                stack.callback(switch.supervisor.close)
                 self._registry.check_open()
                 check_links(record, self._registry.switches)
                 self._registry.store.add_switch(record)
                 self._registry.switches[record.name] = switch
                 switch.supervisor.start()
                 self._wake_parents(record)
+                stack.pop_all()
         self._probes.send(switch)
         _log.info("switch added", name=record.name, address=record.grpc_address)
         with self._registry.lock:
