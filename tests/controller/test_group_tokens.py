@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from processes import WITHIN, Group, process_group
 from racks import Rack, free_cables, rack
+from scripted_worker import scripted
 from switches import running_switch
 
 from innet.controller.server import ControllerServer
@@ -49,6 +50,21 @@ def test_where_every_rank_has_its_own_token_it_joins_with_that_and_no_other(tor:
         ):
             running = [agent.submit(torch.ones(3)) for agent in (first, second)]
             assert [each.result(WITHIN).tolist() for each in running] == [[1.0] * 3] * SIZE
+
+
+def test_a_rank_does_not_take_the_seat_of_another_with_the_nonce_of_that_one(tor: Rack):
+    with (
+        tor.job(SIZE, token_digests=DIGESTS) as job,
+        scripted(tor, job, 0, token=TOKENS[0]) as first,
+    ):
+        first.settle()
+        with (
+            scripted(tor, job, 1, token=TOKENS[1], nonce=first.nonce) as second,
+            pytest.raises(NotAuthorized, match="that of another rank"),
+        ):
+            second.next_event()
+        assert first.quiet()
+        assert [each.rank for each in tor.show(job).members] == [0]
 
 
 @pytest.mark.parametrize(
