@@ -85,6 +85,18 @@ def test_all_certificates_of_a_name_are_revoked_and_later_ones_are_not(tmp_path:
     assert [each.fingerprint for each in issued(tmp_path)][-6:] == found
 
 
+@pytest.mark.parametrize("last", [ONE, f"{ONE}  # bob"])
+def test_a_name_is_revoked_in_a_list_whose_last_line_does_not_end(tmp_path: Path, last: str):
+    make(tmp_path, [])
+    own = issue(tmp_path, "alice", [tls.USER])
+    (tmp_path / tls.REVOKED).write_text(last)
+    revoke(tmp_path, "alice")
+    assert Revocations(tmp_path / tls.REVOKED).all == {
+        ONE,
+        fingerprint((own / "user.pem").read_text()),
+    }
+
+
 def test_the_commands_issue_show_and_revoke(tmp_path: Path):
     make(tmp_path, [])
     folder, own = str(tmp_path), tmp_path / "alice"
