@@ -43,6 +43,11 @@ def test_the_list_is_read_as_openssl_writes_fingerprints(path: Path):
     assert Revocations(path).all == {ONE, TWO}
 
 
+def test_comments_may_be_in_any_language(path: Path):
+    path.write_text(f"{ONE}  # J\u00fcrgen\n{TWO}\n", "utf-8")
+    assert Revocations(path).all == {ONE, TWO}
+
+
 def test_the_list_may_come_later_and_a_revocation_is_final(path: Path):
     revocations = Revocations(path)
     assert not revocations.all
