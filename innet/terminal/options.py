@@ -60,7 +60,9 @@ LogFormatted = Annotated[
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Lanes = Annotated[int, typer.Option(help="Integers per packet: 64, 256 or 1024.")]
+Lanes = Annotated[
+    int, typer.Option(min=0, max=(1 << 32) - 1, help="Integers per packet: 64, 256 or 1024.")
+]
 
 Version = Annotated[
     bool,
