@@ -132,6 +132,14 @@ def test_what_cannot_be_issued_or_revoked_is_refused(tmp_path: Path):
         revoke(tmp_path / "elsewhere", "alice")
 
 
+@pytest.mark.parametrize("days", ["3000000", "9999999999"])
+def test_certificates_that_would_outlive_the_calendar_are_not_made(tmp_path: Path, days: str):
+    done = run("innet", "certificates", "make", str(tmp_path / "new"), "--days", days)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
 # ---- a controller that runs on --------------------------------------------------------------------
 
 
