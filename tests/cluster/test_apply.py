@@ -176,6 +176,9 @@ def test_a_failing_step_leaves_those_before_it_and_no_token(cluster: Cluster):
         ("switches: {a: {address: x, ports: 1, uplinks: ['b:1:1']}}", "'b', which is not in"),
         (RING, "the uplinks form a cycle"),
         (LOST_JOB, "'b', which is not in switches"),
+        ("switches: {a: {address: x, ports: -1}}", "ports.*greater than or equal to 0"),
+        ("switches: {a: {address: x, ports: [4294967296]}}", "ports.*less than 4294967296"),
+        (LOST_JOB.replace("2", "4294967296"), "workers.*less than 4294967296"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_line(tmp_path: Path, text: str, why: str):
