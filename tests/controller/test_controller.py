@@ -210,6 +210,12 @@ def test_as_many_workers_are_promised_entries_as_the_tables_have_room_for(tor: R
     tor.delete("new")
 
 
+def test_a_switch_is_added_once_with_tls_or_without(tor: Rack):
+    with refused(AlreadyExists, "has been added already, as 'tor'"):
+        add_switch(tor, "other", f"insecure:{tor.switch.address}")
+    assert tor.free_slots == SLOTS
+
+
 def test_as_many_jobs_have_slots_as_can_be_counted_apart(tor: Rack):
     jobs = [create(tor, f"job-{number}", workers=1, slots=1) for number in range(256)]
     with refused(NoCapacity, "the switch has 256 jobs, as many as it can count"):

@@ -18,7 +18,7 @@ from innet.controller.state.inventory import Switch, check_links, children, upli
 from innet.controller.state.registry import Registry, listed
 from innet.errors import AlreadyExists, ControllerError, SwitchError
 from innet.rpc import innet_pb2 as pb
-from innet.rpc import words
+from innet.rpc import tls, words
 
 _log = structlog.get_logger("innet.controller")
 
@@ -260,4 +260,5 @@ def _check_paths(name: str, paths: Mapping[Job, Path]) -> None:
 
 
 def _same_device(one: SwitchRecord, other: SwitchRecord) -> bool:
-    return (one.grpc_address, one.device_id) == (other.grpc_address, other.device_id)
+    addresses = {each.grpc_address.removeprefix(tls.INSECURE) for each in (one, other)}
+    return len(addresses) == 1 and one.device_id == other.device_id
