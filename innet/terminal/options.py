@@ -1,5 +1,6 @@
 """The options that several commands share."""
 
+import math
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +15,13 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         say(f"innet {version('innet')}")
         raise typer.Exit
+
+
+def finite(number: float) -> float:
+    """Return an option's number. Raises BadParameter for infinity."""
+    if not math.isfinite(number):
+        raise typer.BadParameter(f"{number} is not a finite number")
+    return number
 
 
 ControllerAddress = Annotated[

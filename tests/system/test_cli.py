@@ -209,6 +209,16 @@ def test_numbers_that_nothing_has_room_for_end_with_code_2(arguments: str):
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    ["controller --address x --lease", "doctor --interval", "top --controller x --interval"],
+)
+def test_times_are_finite_numbers(arguments: str):
+    done = run("innet", *arguments.split(), "inf", COLUMNS="200")
+    assert done.returncode == 2
+    assert "inf is not a finite number" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("command", "why"),
     [
         (
