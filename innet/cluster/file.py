@@ -40,7 +40,8 @@ def _parsed(parse: Callable[[str], Parsed], text: str) -> Parsed:
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$")]
-Ports = Annotated[tuple[int, ...], BeforeValidator(_ports), Field(min_length=1)]
+Count = Annotated[int, Field(ge=0, lt=1 << 32)]
+Ports = Annotated[tuple[Count, ...], BeforeValidator(_ports), Field(min_length=1)]
 
 
 class _Strict(BaseModel):
@@ -51,8 +52,8 @@ class UplinkSpec(_Strict):
     """A link to a parent, from a port of the switch to a port of the parent."""
 
     parent: Name
-    port: int
-    parent_port: int
+    port: Count
+    parent_port: Count
 
 
 class SwitchSpec(_Strict):
@@ -75,23 +76,23 @@ class JobSpec(_Strict):
     """A job, with the options of ``innet job create``. Its token is written to `token_file`."""
 
     switch: Name
-    workers: Annotated[int, Field(ge=1)]
+    workers: Annotated[int, Field(ge=1, lt=1 << 32)]
     token_file: Annotated[Path, Field(strict=False)]
-    slots: Annotated[int, Field(ge=0)] = 0
-    quorum: Annotated[int, Field(ge=0)] = 0
-    min_workers: Annotated[int, Field(ge=0)] = 0
-    min_slots: Annotated[int, Field(ge=0)] = 0
-    priority: Annotated[int, Field(ge=0)] = 0
+    slots: Count = 0
+    quorum: Count = 0
+    min_workers: Count = 0
+    min_slots: Count = 0
+    priority: Count = 0
     queue: bool = False
-    lease: Annotated[int, Field(ge=0)] = 0
+    lease: Count = 0
 
 
 class QuotaSpec(_Strict):
     """The most that an owner of jobs may hold at once, with the options of ``innet quota set``."""
 
-    jobs: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
-    slots: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
-    workers: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
+    jobs: Count = 0
+    slots: Count = 0
+    workers: Count = 0
 
 
 class ClusterFile(_Strict):

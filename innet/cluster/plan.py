@@ -42,13 +42,16 @@ def plan(
     steps: list[Step] = []
     if prune:
         steps += [_delete(name) for name in jobs if name not in file.jobs]
-        steps += [_remove(name) for name in _bottom_up(switches) if name not in file.switches]
+    gone = [name for name in _bottom_up(switches) if prune and name not in file.switches]
+    parents = _parents_kept(gone, switches)
+    steps += [_remove(name) for name in gone if name not in parents]
     for name in file.top_down():
         spec, found = file.switches[name], switches.get(name)
         if not found:
             steps.append(_add(name, spec))
         elif _ports(found) != _ports(spec) or _uplinks(found) != _uplinks(spec):
             steps.append(_set_ports(name, spec, found))
+    steps += [_remove(name) for name in gone if name in parents]
     steps += _drains(file, switches)
     steps += _limits(file, quotas, prune=prune)
     steps += [_create(name, spec) for name, spec in file.jobs.items() if name not in jobs]
@@ -217,6 +220,18 @@ def _create_with_token(stub: rpc.ControllerStub, request: pb.CreateJobRequest, f
 def _delete(name: str) -> Step:
     request = pb.DeleteJobRequest(name=name)
     return Step(f"- job {name}", lambda stub: stub.DeleteJob(request))
+
+
+def _parents_kept(gone: list[str], switches: dict[str, pb.Switch]) -> set[str]:
+    """Return those of the switches to be removed, bottom up, that have a kept switch below them."""
+    above: set[str] = set()
+    for name, each in switches.items():
+        if name not in gone:
+            above.update(link.parent for link in each.uplinks)
+    for name in gone:
+        if name in above:
+            above.update(link.parent for link in switches[name].uplinks)
+    return above.intersection(gone)
 
 
 def _bottom_up(switches: dict[str, pb.Switch]) -> list[str]:

@@ -14,4 +14,4 @@ def notify(state: str) -> None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, contextlib.suppress(OSError):
         # systemd writes the zero byte of an abstract address as @.
-        sender.sendto(state.encode(), address.replace("@", "\0", 1))
+        sender.sendto(state.encode(), "\0" * address.startswith("@") + address.removeprefix("@"))

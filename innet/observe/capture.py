@@ -118,19 +118,26 @@ def innet_frames(packet: Any) -> Iterator[Any]:
 
     The kernel shows a batch of datagrams as one: frames of equal size, one after the other.
     """
-    if Innet in packet:
+    if _is_innet(packet):
         yield packet
     elif UDP in packet and Raw in packet[UDP]:
         rest = bytes(packet[UDP].payload)
         while len(rest) >= ENCAPSULATION_BYTES + HEADER_BYTES:
             frame = Ether(rest)
-            if Innet not in frame:
+            if not _is_innet(frame):
                 return
             size = _ETHERNET_BYTES + frame[IP].len
             inner = Ether(rest[:size])
+            if not _is_innet(inner):  # its length is wrong
+                return
             inner.time = packet.time
             yield inner
             rest = rest[max(size, ENCAPSULATION_BYTES) :]
+
+
+def _is_innet(frame: Any) -> bool:
+    """Return whether a frame has an innet header in UDP over IPv4, and not in an error of ICMP."""
+    return all(layer in frame for layer in (IP, UDP, Innet))
 
 
 def describe(frame: Any) -> str:

@@ -12,7 +12,7 @@ from innet.observe.roles import Role
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
 from innet.terminal.console import console, say, say_json
-from innet.terminal.options import AsJson, ControllerAddress, TlsFolder
+from innet.terminal.options import AsJson, ControllerAddress, TlsFolder, finite
 from innet.terminal.signals import INTERRUPTS
 
 
@@ -88,7 +88,8 @@ def doctor(
     ] = "",
     role: Annotated[Role, typer.Option(help="The role of this machine.")] = Role.WORKER,
     interval: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between the two samples of the job.")
+        float,
+        typer.Option(min=0.1, callback=finite, help="Seconds between the two samples of the job."),
     ] = 1.0,
     as_json: AsJson = False,
     address: ControllerAddress = DEFAULT_ADDRESS,
@@ -121,7 +122,9 @@ def top(
     job: Annotated[
         str, typer.Option(help="Show only this job, with a line for every worker.")
     ] = "",
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 2.0,
+    interval: Annotated[
+        float, typer.Option(min=0.1, callback=finite, help="Seconds between updates.")
+    ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one update and end.")] = False,
     as_json: AsJson = False,
     address: ControllerAddress = DEFAULT_ADDRESS,

@@ -1,6 +1,6 @@
 """The rates of workers, from two of their heartbeats."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -79,6 +79,11 @@ class RateTracker:
             self._heard.setdefault(key, (heard_at, member.progress))
             if member.silent_s > sample.overdue_s:
                 self._rates.pop(key, None)
+
+    def keep(self, workers: Collection[tuple[str, int]]) -> None:
+        """Forget all workers but these, given by job and rank."""
+        self._heard = {key: each for key, each in self._heard.items() if key in workers}
+        self._rates = {key: each for key, each in self._rates.items() if key in workers}
 
     def of_worker(self, job: str, rank: int) -> Rates | None:
         """Return a worker's rates, if two of its heartbeats have been seen."""

@@ -154,6 +154,7 @@ class Viewer:
 
     def see(self, now: Overview) -> View:
         """Return the view of the next reading. Rates are known from the second one on."""
+        self._rates.keep({(each.job.name, rank) for each in now.samples for rank in each.members})
         jobs = tuple(self._job(sample) for sample in now.samples)
         switches = tuple(self._switch(each, now.at) for each in now.switches)
         self._before = now

@@ -29,7 +29,9 @@ class PersonalRole(StrEnum):
 
 
 Folder = Annotated[Path, typer.Argument(help="The folder with the authorities.")]
-Days = Annotated[int, typer.Option(min=1, help="Days for which the certificates are valid.")]
+Days = Annotated[
+    int, typer.Option(min=1, max=36_500, help="Days for which the certificates are valid.")
+]
 
 
 @app.command("make")

@@ -16,6 +16,7 @@ CONNECT_WITHIN = 5.0
 _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),  # ignore a proxy that is configured for the web
     ("grpc.max_reconnect_backoff_ms", 1000),  # find a restarted controller soon
+    ("grpc.max_receive_message_length", -1),  # thousands of workers take more than the usual 4 MiB
 )
 _CONTROLLER_WITHOUT_TLS = "start it with --tls, or leave --tls and INNET_TLS out here"
 _CLIENT_WITHOUT_TLS = "name the folder with the certificates, with --tls or INNET_TLS"

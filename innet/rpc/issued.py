@@ -83,6 +83,8 @@ def revoke(folder: Path, name: str) -> list[Issued]:
 
 def _append(path: Path, lines: Iterable[str]) -> None:
     before = path.read_bytes() if path.exists() else b""
+    if before and not before.endswith(b"\n"):  # somebody has edited it
+        before += b"\n"
     after = before + "".join(f"{line}\n" for line in lines).encode("ascii")
     if after != before:
         replace_file(path, after, _READABLE)

@@ -74,7 +74,7 @@ class Revocations:
             raise NotAuthorized(REFUSAL)
 
     def _read(self) -> None:
-        text = self._path.read_text("ascii")
+        text = self._path.read_text("ascii", errors="replace")  # comments may say anything
         if text == self._text:
             return
         lines = [*_lines(text)]

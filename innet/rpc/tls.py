@@ -116,10 +116,9 @@ class Identity:
         return self.certificate.with_name(REVOKED)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """Return the credentials of a client."""
-        return grpc.ssl_channel_credentials(
-            self.authorities[0].read_bytes(), self.key.read_bytes(), self.certificate.read_bytes()
-        )
+        """Return the credentials of a client. Raises UsageError if a file cannot be read."""
+        paths = self.authorities[0], self.key, self.certificate
+        return grpc.ssl_channel_credentials(*map(_readable, paths))
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """Return the credentials of a server that asks every client for a certificate.
@@ -175,7 +174,7 @@ def load(folder: Path, role: str) -> Identity:
     certificate has expired or is not for the role's use.
     """
     for path in files(folder, role):
-        _check_readable(path)
+        _readable(path)
     believed = authorities(folder, role)
     for path in believed:
         _check_authority(path)
@@ -202,9 +201,9 @@ def _configuration(key: bytes, certificate: bytes, authorities: bytes) -> Any:
     return grpc.ssl_server_certificate_configuration([(key, certificate)], authorities)
 
 
-def _check_readable(path: Path) -> None:
+def _readable(path: Path) -> bytes:
     try:
-        path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         raise UsageError(
             f"there is no {path}: copy it from where the certificates were made, "
@@ -262,3 +261,5 @@ def _show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
         context.load_cert_chain(certificate, key, refuse)
     except ssl.SSLError:
         raise UsageError(f"{certificate} and {key} are no certificate in PEM and its key") from None
+    except OSError as problem:
+        raise UsageError(f"cannot read {certificate} or {key}: {problem.strerror}") from None

@@ -1,5 +1,6 @@
 """The options that several commands share."""
 
+import math
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +15,13 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         say(f"innet {version('innet')}")
         raise typer.Exit
+
+
+def finite(number: float) -> float:
+    """Return an option's number. Raises BadParameter for infinity."""
+    if not math.isfinite(number):
+        raise typer.BadParameter(f"{number} is not a finite number")
+    return number
 
 
 ControllerAddress = Annotated[
@@ -60,7 +68,9 @@ LogFormatted = Annotated[
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Lanes = Annotated[int, typer.Option(help="Integers per packet: 64, 256 or 1024.")]
+Lanes = Annotated[
+    int, typer.Option(min=0, max=(1 << 32) - 1, help="Integers per packet: 64, 256 or 1024.")
+]
 
 Version = Annotated[
     bool,

@@ -9,8 +9,10 @@ import yaml
 from commands import refuse, run, serving
 from switches import running_switch
 
-from innet.cluster.file import load
+from innet.cluster.file import ClusterFile, load
+from innet.cluster.plan import plan
 from innet.errors import UsageError
+from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import MOST_WORKERS
 
 RING = """
@@ -105,6 +107,34 @@ def test_quotas_are_set_changed_and_removed_as_the_file_says(cluster: Cluster):
     assert cluster.apply("--prune") == ["all is as the file says"]
 
 
+def test_a_parent_is_removed_after_the_uplinks_to_it():
+    """The steps only: what the controller has, and a file without two of the spines and the core."""
+    uplinks = {
+        "leaf": ["left", "right"],
+        "left": ["core"],
+        "right": ["core"],
+        "core": [],
+        "old": [],
+    }
+    switches = {
+        name: pb.Switch(
+            name=name, grpc_address=name, ports=[1, 2, 3], lanes=256, target="bmv2",
+            uplinks=[pb.Uplink(parent=up, port=port, parent_port=port) for port, up in enumerate(ups, 1)],
+        )
+        for name, ups in uplinks.items()
+    }  # fmt: skip
+    kept = {name: {"address": name, "ports": "1-3"} for name in ("leaf", "left")}
+    kept["leaf"]["uplinks"] = ["left:1:1"]
+    file = ClusterFile.model_validate({"switches": kept})
+    assert [step.line for step in plan(file, switches, {}, {}, prune=True)] == [
+        "- switch old",
+        "~ switch left: uplinks core:1:1 become none",
+        "~ switch leaf: uplinks left:1:1,right:2:2 become left:1:1",
+        "- switch right",
+        "- switch core",
+    ]
+
+
 def test_what_cannot_be_changed_in_place_is_refused_before_anything_is_done(cluster: Cluster):
     cluster.apply()
     cluster.content["switches"]["left"]["lanes"] = 256
@@ -146,6 +176,9 @@ def test_a_failing_step_leaves_those_before_it_and_no_token(cluster: Cluster):
         ("switches: {a: {address: x, ports: 1, uplinks: ['b:1:1']}}", "'b', which is not in"),
         (RING, "the uplinks form a cycle"),
         (LOST_JOB, "'b', which is not in switches"),
+        ("switches: {a: {address: x, ports: -1}}", "ports.*greater than or equal to 0"),
+        ("switches: {a: {address: x, ports: [4294967296]}}", "ports.*less than 4294967296"),
+        (LOST_JOB.replace("2", "4294967296"), "workers.*less than 4294967296"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_line(tmp_path: Path, text: str, why: str):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from racks import Rack, rack
 from scripted_worker import scripted
+from working_job import eventually
 
 from innet.controller.state.registry import Policy
 from innet.controller.state.store import Store
@@ -209,6 +210,12 @@ def test_as_many_workers_are_promised_entries_as_the_tables_have_room_for(tor: R
     tor.delete("new")
 
 
+def test_a_switch_is_added_once_with_tls_or_without(tor: Rack):
+    with refused(AlreadyExists, "has been added already, as 'tor'"):
+        add_switch(tor, "other", f"insecure:{tor.switch.address}")
+    assert tor.free_slots == SLOTS
+
+
 def test_as_many_jobs_have_slots_as_can_be_counted_apart(tor: Rack):
     jobs = [create(tor, f"job-{number}", workers=1, slots=1) for number in range(256)]
     with refused(NoCapacity, "the switch has 256 jobs, as many as it can count"):
@@ -257,6 +264,7 @@ def test_a_job_that_cannot_be_kept_is_not_created(monkeypatch):
     with rack(1) as tor:
         with monkeypatch.context() as broken:
             broken.setattr(Store, "save_job", out_of_space)
+            broken.setattr(Store, "remove_job", out_of_space)
             with refused(
                 ControllerError, "the job was not created, because its state cannot be written"
             ):
@@ -264,6 +272,36 @@ def test_a_job_that_cannot_be_kept_is_not_created(monkeypatch):
         assert not tor.stub.ListJobs(pb.ListJobsRequest()).jobs
         assert tor.free_slots == SLOTS
         create(tor)
+
+
+def test_a_switch_that_cannot_be_kept_is_let_go_and_can_be_added_later(monkeypatch):
+    with rack(1) as tor:
+        tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="tor"))
+        with monkeypatch.context() as broken:
+            broken.setattr(Store, "add_switch", out_of_space)
+            with refused(ControllerError, "cannot write to the disk"):
+                add_switch(tor, "tor", tor.switch.address)
+        assert add_switch(tor, "tor", tor.switch.address).reachable
+
+
+def test_a_job_that_has_expired_but_cannot_be_removed_holds_up_no_other(monkeypatch):
+    removed = Store.remove_job
+
+    def remove_job(store: Store, name: str, *events: object) -> None:
+        if name == "first":
+            out_of_space()
+        removed(store, name, *events)
+
+    def jobs(tor: Rack) -> list[str]:
+        return [each.name for each in tor.stub.ListJobs(pb.ListJobsRequest()).jobs]
+
+    with rack(1) as tor:
+        with monkeypatch.context() as broken:
+            broken.setattr(Store, "remove_job", remove_job)
+            for name in ("first", "second"):
+                create(tor, name, lease_s=1)
+            eventually(lambda: jobs(tor) == ["first"])
+        eventually(lambda: not jobs(tor))
 
 
 def out_of_space(*_: object) -> None:

@@ -19,6 +19,7 @@ from racks import Rack
 from scripted_worker import beating, scripted
 from working_job import assert_sums
 
+from innet.controller.state.validation import MOST_BYTES
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect
 
@@ -182,7 +183,7 @@ def test_bytes_that_are_no_message_are_refused(controlled):
 def test_a_message_that_is_too_long_is_refused(controlled):
     _, rack = controlled
     with pytest.raises(grpc.RpcError) as caught:
-        rack.stub.GetJob(pb.GetJobRequest(name="x" * (1 << 17)), timeout=WITHIN)
+        rack.stub.GetJob(pb.GetJobRequest(name="x" * MOST_BYTES), timeout=WITHIN)
     assert caught.value.code() == Code.RESOURCE_EXHAUSTED
 
 

@@ -13,15 +13,17 @@ import torch
 import torch.distributed as dist
 from processes import WITHIN, Group, process_group
 from racks import Rack, free_cables, rack
+from scripted_worker import scripted
 from switches import running_switch
 
 from innet.controller.server import ControllerServer
-from innet.errors import NotAuthorized, UsageError
+from innet.errors import NoCapacity, NotAuthorized, UsageError
 from innet.local.ports import free_tcp_port
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
-from innet.rpc.client import connect
+from innet.rpc.client import connect, translated
 from innet.rpc.tokens import token_digest
+from innet.wire.layout import MOST_WORKERS
 
 SIZE = 2
 TOKENS = [f"{rank}-token-that-only-rank-{rank}-knows" for rank in range(SIZE)]
@@ -49,6 +51,30 @@ def test_where_every_rank_has_its_own_token_it_joins_with_that_and_no_other(tor:
         ):
             running = [agent.submit(torch.ones(3)) for agent in (first, second)]
             assert [each.result(WITHIN).tolist() for each in running] == [[1.0] * 3] * SIZE
+
+
+def test_a_rank_does_not_take_the_seat_of_another_with_the_nonce_of_that_one(tor: Rack):
+    with (
+        tor.job(SIZE, token_digests=DIGESTS) as job,
+        scripted(tor, job, 0, token=TOKENS[0]) as first,
+    ):
+        first.settle()
+        with (
+            scripted(tor, job, 1, token=TOKENS[1], nonce=first.nonce) as second,
+            pytest.raises(NotAuthorized, match="that of another rank"),
+        ):
+            second.next_event()
+        assert first.quiet()
+        assert [each.rank for each in tor.show(job).members] == [0]
+
+
+def test_a_job_of_many_ranks_has_a_token_for_each(tor: Rack):
+    digests = [token_digest(f"token {rank}") for rank in range(MOST_WORKERS)]
+    request = pb.CreateJobRequest(
+        name="large", switch="tor", workers=MOST_WORKERS, slots=8, token_digests=digests
+    )
+    with pytest.raises(NoCapacity, match="sums 64 contributions at most"), translated("create it"):
+        tor.stub.CreateJob(request)
 
 
 @pytest.mark.parametrize(

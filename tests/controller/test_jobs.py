@@ -71,6 +71,28 @@ def test_a_seat_whose_holder_is_not_heard_is_waited_for():
     assert [each.nonce for each in told.last] == [100, 100, 201]
 
 
+def test_who_waits_for_a_seat_gets_it_if_its_holder_was_never_admitted():
+    told = Told()
+    told.switch_changed(None)
+    told.seat(0)
+    told.join(1)
+    told.do("join", 1, 201, fallback=False, unheard={101})
+    assert not told.last
+    told.do("expel", 101, "its machine was silent")
+    assert [each.nonce for each in told.last] == [101, 101, 201]
+    told.do("hello", 201, where(1))
+    told.settle()
+    assert [type(each.event) for each in told.last if each.nonce == 201][-1] is Resume
+
+
+def test_the_only_worker_of_a_job_gets_the_seat_of_one_that_was_never_admitted():
+    told = Told(1)
+    told.join(0)
+    told.do("join", 0, 200, fallback=False, unheard={100})
+    told.do("leave", 100, "its process has ended")
+    assert [each.nonce for each in told.last] == [200]
+
+
 def test_a_hello_packet_has_time_even_if_the_controller_stands_still():
     told = Told()
     told.join(0)

@@ -1,6 +1,10 @@
 """Hundreds of workers at one controller: they cost no threads, and find a restarted controller again."""
 
+from concurrent import futures
+from contextlib import closing
 from pathlib import Path
+
+import grpc
 
 from benchmarks.controller import (
     Controller,
@@ -12,7 +16,10 @@ from benchmarks.controller import (
 )
 from benchmarks.idle_workers import fleet, seats
 from innet.controller.state.pace import MOST_PER_S, USUAL_S, Pace
-from innet.wire.layout import MOST_CONTRIBUTORS
+from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc.client import connect, translated
+from innet.wire.layout import MOST_CONTRIBUTORS, MOST_WORKERS
 
 WORKERS = 8 * MOST_CONTRIBUTORS
 
@@ -43,6 +50,27 @@ def test_workers_cost_no_threads_and_all_go_on_after_a_kill(tmp_path: Path):
                     assert controller.threads - few < MOST_CONTRIBUTORS
         finally:
             controller.close()
+
+
+def test_what_a_controller_knows_of_many_jobs_reaches_its_clients():
+    progress = pb.Progress(exchange=10_000, chunks=1 << 20, packets_sent=1 << 40, stuck_s=1.5)
+    address = pb.Address(mac="02:00:00:00:00:01", ip="10.255.0.1", udp_port=50_000)
+    worker = pb.WorkerStatus(switch="rack-63", port=63, address=address, progress=progress)
+    jobs = [pb.Job(name=f"job-{each}", members=[worker] * MOST_WORKERS) for each in range(16)]
+    found = pb.ListJobsResponse(jobs=jobs)
+    assert found.ByteSize() > 4 << 20
+    service = rpc.ControllerServicer()
+    service.ListJobs = lambda *_: found
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    rpc.add_ControllerServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        channel, stub = connect(f"127.0.0.1:{port}")
+        with closing(channel), translated("list the jobs"):
+            assert len(stub.ListJobs(pb.ListJobsRequest(detailed=True)).jobs) == len(jobs)
+    finally:
+        server.stop(None).wait()
 
 
 def test_all_workers_together_send_a_bounded_number_of_heartbeats():

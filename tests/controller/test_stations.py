@@ -74,6 +74,12 @@ def test_an_address_that_no_worker_can_have_is_refused(mac: str, ip: str, why: s
         check_host_address(Address(mac, ip), [SERVICE])
 
 
+def test_no_worker_has_a_switchs_address_however_that_is_written():
+    written = Address(SERVICE.mac.upper(), SERVICE.ip)
+    with pytest.raises(UsageError, match="that of a switch itself"):
+        check_host_address(Address(SERVICE.mac, "10.0.0.1"), [written])
+
+
 @pytest.mark.parametrize("mac", ["ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01"])
 def test_a_worker_that_says_hello_from_a_groups_address_is_told_so(tor: Rack, mac: str):
     with tor.job(1) as job, scripted(tor, job, 0) as worker:

@@ -456,6 +456,18 @@ def test_the_last_number_is_known_when_the_job_is_gone():
     store.close()
 
 
+def test_nothing_of_a_job_that_is_gone_stays_in_memory():
+    store = Store()
+    store.add_switch(SWITCH)
+    before = len(store._checksum._digests)
+    for number in range(1, 4):
+        spec = replace(SPEC, name=f"job-{number}", id=number, number=number)
+        store.save_job(replace(JOB, spec=spec, workers=(WorkerRecord(0, 1, True, None),)))
+        store.remove_job(spec.name)
+    assert len(store._checksum._digests) == before
+    store.close()
+
+
 def test_a_switch_is_forgotten_but_not_under_its_jobs():
     store = Store()
     store.add_switch(SWITCH)

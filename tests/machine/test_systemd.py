@@ -138,6 +138,16 @@ def test_a_real_systemd_starts_restarts_and_stops_the_services(tmp_path: Path):
     assert "the controller stops" in events[last_start:]  # its switch may stop before or after it
 
 
+def test_a_path_may_have_an_at_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "user@1000"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(path))
+        manager.settimeout(WITHIN)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+        systemd.notify(systemd.READY)
+        assert manager.recv(100) == b"READY=1"
+
+
 def test_an_abstract_address_and_a_manager_that_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import refuse, run
-from scapy.layers.inet import IP, UDP
+from scapy.layers.inet import ICMP, IP, UDP
+from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import wrpcap
@@ -73,6 +74,24 @@ def test_a_capture_is_shown_a_line_for_every_innet_packet(tmp_path: Path):
         assert rest.startswith(f"{start} workers 0x0 OVERFLOW")
     verdicts = [line.partition("OVERFLOW")[2] for line in lines]
     assert verdicts == ["", "", "", "  CORRUPTED, if the switch seals", "  CORRUPTED"]
+
+
+def test_frames_that_only_seem_to_be_innets_are_left_out(tmp_path: Path):
+    there, port = IP(src="10.0.0.1", dst="10.255.255.254"), UDP(sport=50_000, dport=UDP_PORT)
+    contribution = there / port / Innet(kind=Kind.CONTRIBUTION, job=3)
+    cut = bytes(Ether() / IP(src="10.0.0.1", len=0) / port / Innet(kind=Kind.CONTRIBUTION))
+    cable = Ether() / IP(src="127.0.0.1", dst="127.0.0.1") / UDP(sport=8001, dport=9001)
+    packets = [
+        Ether() / IP(src="10.255.255.254") / ICMP(type=3, code=3) / Raw(bytes(contribution)),
+        Ether() / IPv6() / port / Innet(kind=Kind.CONTRIBUTION),
+        cable / Raw(cut),
+        Ether() / contribution,
+    ]
+    wrpcap(str(tmp_path / "odd.pcap"), packets)
+    shown = run("innet", "capture", "--read", str(tmp_path / "odd.pcap"))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    [line] = shown.stdout.splitlines()
+    assert "innet CONTRIBUTION" in line
 
 
 def test_a_capture_can_be_cut_short_and_shown_in_full(tmp_path: Path):

@@ -68,6 +68,17 @@ def test_a_chunk_loads_each_uplink_with_one_frame_in_each_direction():
     assert view.uplink_load("spine", "left") == Load()
 
 
+def test_a_new_job_has_no_rates_of_an_earlier_one_with_its_name():
+    viewer, known = Viewer(), switches()
+    readings = [(over_two_racks(0),), (over_two_racks(1000),), (), (over_two_racks(5),)]
+    views = [
+        viewer.see(Overview(at, tuple(Sample(at, each, known[0]) for each in shown), known))
+        for at, shown in zip((10.0, 12.0, 14.0, 16.0), readings, strict=True)
+    ]
+    assert views[1].jobs[0].rates
+    assert views[3].jobs[0].rates is None
+
+
 def test_several_parents_divide_the_load_between_them():
     before, now = over_two_racks(0), over_two_racks(1000)
     for each in before, now:

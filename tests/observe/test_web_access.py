@@ -236,6 +236,8 @@ def test_a_browser_without_the_token_gets_only_a_form(folder: Path, tmp_path: Pa
         assert ask(url, context=context, **UPGRADE).status == 403
         assert ask(url, context=context, Cookie="innet_token=wrong").status == 401
         assert ask(url, "POST", urlencode({"token": "wrong"}), context).status == 401
+        several = urlencode({"token": "wrong", "other": "field"})
+        assert ask(url, "POST", several, context).status == 401
         until(lambda: "the token for the page is wrong" in controller.stderr.readline())
         admitted = ask(url, "POST", urlencode({"token": token}), context)
         cookie = admitted.headers["Set-Cookie"]

@@ -16,6 +16,7 @@ from waiting import until
 
 from innet.controller.certificate_watch import ExpiryReminder
 from innet.controller.server import ControllerServer
+from innet.errors import UsageError
 from innet.observe import expiry
 from innet.observe.checklist import CHECKS
 from innet.observe.findings import Finding, Severity
@@ -58,6 +59,16 @@ def test_the_controller_reminds_once_a_day_until_the_certificate_is_renewed(tmp_
     assert all(ENDS in each for each in said)
     make(tmp_path, [])
     assert not reminders(tmp_path, [DAY + 1])
+
+
+@pytest.mark.parametrize("name", ["controller.pem", "controller-key.pem"])
+def test_files_that_have_gone_while_it_runs_are_an_error_of_innets(tmp_path: Path, name: str):
+    make(tmp_path, [])
+    identity = tls.load(tmp_path, tls.CONTROLLER)
+    (tmp_path / name).unlink()
+    for used in (identity.renewed_expiry, identity.channel_credentials):
+        with pytest.raises(UsageError, match=name):
+            used()
 
 
 def test_a_running_controller_warns_by_itself(tmp_path: Path):

@@ -43,6 +43,11 @@ def test_the_list_is_read_as_openssl_writes_fingerprints(path: Path):
     assert Revocations(path).all == {ONE, TWO}
 
 
+def test_comments_may_be_in_any_language(path: Path):
+    path.write_text(f"{ONE}  # J\u00fcrgen\n{TWO}\n", "utf-8")
+    assert Revocations(path).all == {ONE, TWO}
+
+
 def test_the_list_may_come_later_and_a_revocation_is_final(path: Path):
     revocations = Revocations(path)
     assert not revocations.all
@@ -85,6 +90,18 @@ def test_all_certificates_of_a_name_are_revoked_and_later_ones_are_not(tmp_path:
     assert [each.fingerprint for each in issued(tmp_path)][-6:] == found
 
 
+@pytest.mark.parametrize("last", [ONE, f"{ONE}  # bob"])
+def test_a_name_is_revoked_in_a_list_whose_last_line_does_not_end(tmp_path: Path, last: str):
+    make(tmp_path, [])
+    own = issue(tmp_path, "alice", [tls.USER])
+    (tmp_path / tls.REVOKED).write_text(last)
+    revoke(tmp_path, "alice")
+    assert Revocations(tmp_path / tls.REVOKED).all == {
+        ONE,
+        fingerprint((own / "user.pem").read_text()),
+    }
+
+
 def test_the_commands_issue_show_and_revoke(tmp_path: Path):
     make(tmp_path, [])
     folder, own = str(tmp_path), tmp_path / "alice"
@@ -113,6 +130,14 @@ def test_what_cannot_be_issued_or_revoked_is_refused(tmp_path: Path):
         revoke(tmp_path, "switch")
     with pytest.raises(UsageError, match=r"there is no .*issued.txt: name the folder in which"):
         revoke(tmp_path / "elsewhere", "alice")
+
+
+@pytest.mark.parametrize("days", ["3000000", "9999999999"])
+def test_certificates_that_would_outlive_the_calendar_are_not_made(tmp_path: Path, days: str):
+    done = run("innet", "certificates", "make", str(tmp_path / "new"), "--days", days)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "new").exists()
 
 
 # ---- a controller that runs on --------------------------------------------------------------------

@@ -188,6 +188,37 @@ def test_what_the_controller_cannot_do_ends_with_code_2(controller: str, argumen
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        f"switch add new 127.0.0.1:1 --ports 1 --device-id {1 << 64}",
+        "switch add new 127.0.0.1:1 --ports 1 --lanes -1",
+        f"switch add new 127.0.0.1:1 --ports 1 --uplink spine:{1 << 32}:1",
+        f"switch add new 127.0.0.1:1 --ports 1 --station {1 << 32}@02:00:00:00:00:01",
+        f"job create j --switch tor --workers {1 << 32}",
+        f"job create j --switch tor --workers 2 --slots {1 << 32}",
+        f"job create j --switch tor --workers 2 --quorum {1 << 32}",
+        f"job create j --switch tor --workers 2 --min-workers {1 << 32}",
+        f"job create j --switch tor --workers 2 --min-slots {1 << 32}",
+        f"job create j --switch tor --workers 2 --lease {1 << 32}",
+    ],
+)
+def test_numbers_that_nothing_has_room_for_end_with_code_2(arguments: str):
+    done = run("innet", *arguments.split())
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["controller --address x --lease", "doctor --interval", "top --controller x --interval"],
+)
+def test_times_are_finite_numbers(arguments: str):
+    done = run("innet", *arguments.split(), "inf", COLUMNS="200")
+    assert done.returncode == 2
+    assert "inf is not a finite number" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("command", "why"),
     [
         (
@@ -268,7 +299,10 @@ def test_a_program_that_is_not_bmv2s_ends_with_code_2(tmp_path: Path, text: str)
     refuse("not a BMv2 JSON", "innet-switch", str(program), "--grpc-server-addr", "127.0.0.1:0")
 
 
-@pytest.mark.parametrize("text", ["", "1-", "-1", "a", "1-x", "1,,2", "1-2-3", "4-1", "²", "1;2"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "1-", "-1", "a", "1-x", "1,,2", "1-2-3", "4-1", "²", "1;2", "65536", "1-99999999999999"],
+)
 def test_ports_are_numbers_and_ranges(text: str):
     with pytest.raises(UsageError, match="write them as in 1-4,7"):
         parse_ports(text)

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from innet.controller import defaults
+from innet.controller.cli.options import MOST
 from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
@@ -29,22 +30,32 @@ def create(
         str, typer.Argument(help="A new name: letters, digits, [b].[/b], [b]_[/b] and [b]-[/b].")
     ],
     switch: Annotated[str, typer.Option(help="The switch that sums, or the top of a tree.")],
-    workers: Annotated[int, typer.Option(min=0, help="The number of workers, 1 to 4096.")],
+    workers: Annotated[
+        int, typer.Option(min=0, max=MOST, help="The number of workers, 1 to 4096.")
+    ],
     slots: Annotated[
         int,
-        typer.Option(min=0, help=f"Chunks in flight at once, a power of two; 0: {defaults.SLOTS}."),
+        typer.Option(
+            min=0, max=MOST, help=f"Chunks in flight at once, a power of two; 0: {defaults.SLOTS}."
+        ),
     ] = 0,
     quorum: Annotated[
-        int, typer.Option(min=0, help="Contributions that make a sum; 0: those of all workers.")
+        int,
+        typer.Option(
+            min=0, max=MOST, help="Contributions that make a sum; 0: those of all workers."
+        ),
     ] = 0,
     min_workers: Annotated[
         int,
-        typer.Option(min=0, help="Workers that must be left for the job to go on; 0: the quorum."),
+        typer.Option(
+            min=0, max=MOST, help="Workers that must be left for the job to go on; 0: the quorum."
+        ),
     ] = 0,
     min_slots: Annotated[
         int,
         typer.Option(
             min=0,
+            max=MOST,
             help="Slots that the job keeps, a power of two. While its workers compute, it lends "
             "its other slots. 0: it lends none.",
         ),
@@ -59,7 +70,9 @@ def create(
     lease: Annotated[
         int,
         typer.Option(
-            min=0, help="Delete the job after so many seconds without a worker; 0: an hour."
+            min=0,
+            max=MOST,
+            help="Delete the job after so many seconds without a worker; 0: an hour.",
         ),
     ] = 0,
     token_file: Annotated[

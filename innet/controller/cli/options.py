@@ -6,6 +6,11 @@ import typer
 
 from innet.errors import UsageError
 
+MOST = (1 << 32) - 1
+"""The largest number that a request has room for."""
+
+_MOST_DIGITS = 5  # of a port
+
 Target = Annotated[
     str, typer.Option(help="The kind of switch: bmv2, tofino, tofino2, tofino-sde or tofino2-sde.")
 ]
@@ -28,7 +33,9 @@ StationOptions = Annotated[
     ),
 ]
 Ports = Annotated[str, typer.Option(help="The ports to use, as in [b]1-4,7[/b].")]
-DeviceId = Annotated[int, typer.Option(min=0, help="The switch's P4Runtime device id.")]
+DeviceId = Annotated[
+    int, typer.Option(min=0, max=(1 << 64) - 1, help="The switch's P4Runtime device id.")
+]
 ServiceIp = Annotated[str, typer.Option(help="The IPv4 address at which workers reach the switch.")]
 ServiceMac = Annotated[str, typer.Option(help="The MAC address of the service address.")]
 ArtifactFolder = Annotated[
@@ -47,7 +54,7 @@ def parse_ports(text: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.partition("-")
         numbers = [first, last] if dash else [first]
-        if not all(map(str.isdecimal, numbers)) or int(numbers[0]) > int(numbers[-1]):
+        if not all(map(_is_port, numbers)) or int(numbers[0]) > int(numbers[-1]):
             raise UsageError(f"ports {text!r}: write them as in 1-4,7")
         ports.extend(range(int(first), int(last or first) + 1))
     return ports
@@ -56,7 +63,7 @@ def parse_ports(text: str) -> list[int]:
 def parse_uplink(text: str) -> tuple[str, int, int]:
     """Parse ``PARENT:PORT:PARENT_PORT``. Raises UsageError."""
     parent, *ports = text.rsplit(":", 2)
-    if len(ports) < 2 or not all(port.isdecimal() for port in ports):
+    if len(ports) < 2 or not all(map(_is_port, ports)):
         raise UsageError(
             f"{text!r} is not an uplink: write PARENT:PORT:PARENT_PORT, as in spine:5:1"
         )
@@ -66,6 +73,11 @@ def parse_uplink(text: str) -> tuple[str, int, int]:
 def parse_station(text: str) -> tuple[int, str]:
     """Parse ``PORT@MAC``. Raises UsageError."""
     port, _, mac = text.partition("@")
-    if not port.isdecimal() or not mac:
+    if not _is_port(port) or not mac:
         raise UsageError(f"{text!r} is not a station: write PORT@MAC, as in 5@02:00:00:00:00:01")
     return int(port), mac
+
+
+def _is_port(text: str) -> bool:
+    """Return whether a text is a number that could be a port's, of 16 bits."""
+    return text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) < 1 << 16

@@ -13,7 +13,14 @@ from innet.rpc.addresses import local_address, served_address
 from innet.rpc.client import DEFAULT_ADDRESS
 from innet.telemetry import logs
 from innet.terminal.console import say
-from innet.terminal.options import LogFormat, LogFormatted, MetricsAddress, ServedAddress, Verbose
+from innet.terminal.options import (
+    LogFormat,
+    LogFormatted,
+    MetricsAddress,
+    ServedAddress,
+    Verbose,
+    finite,
+)
 from innet.terminal.signals import StopRequest
 
 if TYPE_CHECKING:
@@ -56,6 +63,7 @@ def controller(
         float,
         typer.Option(
             min=0.1,
+            callback=finite,
             help="If a worker's machine does not answer for this many seconds, the worker has left. A "
             "process that is only busy or stopped stays in its job.",
         ),

@@ -4,7 +4,9 @@ import threading
 
 import structlog
 
+from innet.controller.jobs.job import Job
 from innet.controller.state.registry import Registry
+from innet.errors import ControllerError
 
 _TICKS_PER_LEASE, _LONGEST_TICK = 10, 0.5
 _LATE = 0.3  # of a lease
@@ -50,7 +52,14 @@ class Clock:
             registry.commit(job, [*job.tick(now), *registry.waits.follow(job, now, heartbeat_s)])
             registry.slot_watch.follow(job, registry.switches[job.spec.switch].record.lanes)
             if job.roster.expired(now):
-                name, lease = job.spec.name, job.spec.lease_s
-                registry.end(job, f"the job {name!r} had no worker for {lease:g} s")
+                self._end(job)
         registry.grant_slots()  # a worker that has come or left may have changed the order
         registry.lend_slots()
+
+    def _end(self, job: Job) -> None:
+        """End a job that has expired. If the state cannot be written, it ends at a later tick."""
+        name, lease = job.spec.name, job.spec.lease_s
+        try:
+            self._registry.end(job, f"the job {name!r} had no worker for {lease:g} s")
+        except ControllerError as problem:
+            _log.error("a job that has expired cannot be ended", job=name, problem=str(problem))

@@ -18,7 +18,7 @@ from innet.controller.state.inventory import Switch, check_links, children, upli
 from innet.controller.state.registry import Registry, listed
 from innet.errors import AlreadyExists, ControllerError, SwitchError
 from innet.rpc import innet_pb2 as pb
-from innet.rpc import words
+from innet.rpc import tls, words
 
 _log = structlog.get_logger("innet.controller")
 
@@ -37,13 +37,15 @@ class SwitchRequests:
         switch = self._factory.make(record)
         with self._being_added(record):
             switch.supervisor.connect()  # without the lock, so that nobody else waits for it
-            with self._registry.lock:
+            with contextlib.ExitStack() as stack, self._registry.lock:
+                stack.callback(switch.supervisor.close)
                 self._registry.check_open()
                 check_links(record, self._registry.switches)
                 self._registry.store.add_switch(record)
                 self._registry.switches[record.name] = switch
                 switch.supervisor.start()
                 self._wake_parents(record)
+                stack.pop_all()
         self._probes.send(switch)
         _log.info("switch added", name=record.name, address=record.grpc_address)
         with self._registry.lock:
@@ -258,4 +260,5 @@ def _check_paths(name: str, paths: Mapping[Job, Path]) -> None:
 
 
 def _same_device(one: SwitchRecord, other: SwitchRecord) -> bool:
-    return (one.grpc_address, one.device_id) == (other.grpc_address, other.device_id)
+    addresses = {each.grpc_address.removeprefix(tls.INSECURE) for each in (one, other)}
+    return len(addresses) == 1 and one.device_id == other.device_id

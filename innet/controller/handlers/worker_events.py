@@ -8,7 +8,7 @@ from innet.controller.state import validation
 from innet.controller.state.messages import address_view, progress_of
 from innet.controller.state.registry import Registry
 from innet.controller.state.streams import Stream
-from innet.errors import InnetError, NotFound, UsageError
+from innet.errors import InnetError, NotAuthorized, NotFound, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.tokens import check_token, digest_for
 
@@ -115,6 +115,12 @@ class WorkerEvents:
             job, now = self._job_for(request), registry.clock()
             nonce, fallback = request.nonce or registry.new_nonce(), request.fallback
             if request.nonce:
+                worker = job.roster.find(nonce)
+                if worker and worker.rank != request.rank:  # the token is that of this rank only
+                    raise NotAuthorized(
+                        f"the nonce is that of another rank of the job {request.job!r}: come back with "
+                        "the rank's own"
+                    )
                 actions = job.rejoin(nonce, now, fallback=fallback)
                 _log.info("a worker's connection is back", job=request.job, rank=request.rank)
             else:

@@ -58,8 +58,9 @@ def check_host_address(address: Address, reserved: Iterable[Address]) -> None:
     if ip.is_unspecified or ip.is_multicast or ip.is_reserved:
         raise UsageError(f"the IP address {address.ip} is not that of a single host: {_OWN}")
     for each in reserved:
-        if address.mac == each.mac or address.ip == each.ip:
-            said = address.mac if address.mac == each.mac else address.ip
+        same_mac = address.mac_bytes == each.mac_bytes  # people write them in capitals, too
+        if same_mac or address.ip == each.ip:
+            said = address.mac if same_mac else address.ip
             raise UsageError(f"the address {said} is that of a switch itself: {_OWN}")
 
 

@@ -230,7 +230,7 @@ class Job:
         self.switches.forget_worker(worker.rank, worker.where if running else None)
         if not worker.where:  # the others have never met it
             self.history.note_failed_join(Departed(worker.rank, reason, now, admitted=False))
-            return []
+            return self.roster.seat_successor(worker.rank)
         self.history.note_departure(Departed(worker.rank, reason, now))
         others = self.roster.admitted
         if not others:

@@ -226,6 +226,14 @@ class Roster:
                 self._idle_since = now
         return worker
 
+    def seat_successor(self, rank: int) -> Actions:
+        """Take in the worker that waits for a rank whose holder has left before it was admitted."""
+        if self.ending or rank in self.departed:
+            return []
+        waiting = [each for each in self.waiting if each.rank == rank]
+        self.waiting = [each for each in self.waiting if each.rank != rank]
+        return [action for each in waiting for action in self.add(each)]
+
     def remove_admitted(self, now: float) -> None:
         """Remove all admitted workers."""
         self.workers = {each.rank: each for each in self.workers.values() if not each.where}

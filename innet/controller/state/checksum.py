@@ -101,7 +101,10 @@ class Checksum:
         for each in items:
             digest = self._digest(each)
             self._total += digest - self._digests.get(each, 0)
-            self._digests[each] = digest
+            if digest:
+                self._digests[each] = digest
+            else:
+                self._digests.pop(each, None)
 
     def _digest(self, item: Item) -> int:
         """Return the digest of an item's rows, or 0 if there are none."""

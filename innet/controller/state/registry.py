@@ -206,7 +206,8 @@ class Registry:
         """End a job: notify its workers and free its slots."""
         name = job.spec.name
         events = [JobEvent(ENDED, job.term, reason)]
-        self.store.remove_job(name, _dated(job.spec, events))
+        if self.is_saved(job):
+            self.store.remove_job(name, _dated(job.spec, events))
         self.members.deliver(job.roster.end(reason))
         del self.jobs[name]
         self._saved.pop(name, None)

@@ -16,8 +16,8 @@ from innet.rpc.tokens import DIGEST_BYTES
 from innet.wire.frames import Address
 from innet.wire.layout import MOST_WORKERS, UDP_PORT
 
-MOST_BYTES = 64 << 10
-"""The longest message to the controller, in bytes."""
+MOST_BYTES = (64 << 10) + MOST_WORKERS * (DIGEST_BYTES + 2)
+"""The longest message to the controller, in bytes: a job may have a token's digest for each worker."""
 
 _LONGEST_NAME, _LONGEST_ADDRESS, _LONGEST_TOKEN = 64, 300, 256
 _LONGEST_LEASE_S = 366 * 24 * 3600

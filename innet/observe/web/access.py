@@ -5,11 +5,13 @@ everything, and users see their own jobs.
 """
 
 import asyncio
+import contextlib
 import hmac
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
+from starlette.formparsers import MultiPartException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -152,8 +154,10 @@ class TokenRequired:
     async def _answer(self, request: Request) -> HTMLResponse | RedirectResponse:
         if request.method != "POST":
             return HTMLResponse(_FORM, 401)
-        async with request.form(max_files=0, max_fields=1) as form:
-            token = str(form.get("token", ""))
+        token = ""
+        with contextlib.suppress(MultiPartException):  # it is no form of this page
+            async with request.form(max_files=0, max_fields=1) as form:
+                token = str(form.get("token", ""))
         if not self._known(token):
             _note(self._refusals, request, "the token for the page is wrong")
             return HTMLResponse(_FORM, 401)
