@@ -167,6 +167,18 @@ def test_reconciling_keeps_entries_groups_counts_and_registers(switch, primary):
     assert receive(switch.hosts[0]) == frame(1, source=9, destination=4)
 
 
+def test_reconciling_keeps_the_counts_of_default_entries(switch, primary):
+    for _ in range(3):
+        switch.hosts[0].send(frame(1))
+        receive(switch.hosts[0])
+    missed = NAMES.default("fixed")
+    missed.table_entry.counter_data.SetInParent()
+    before = primary.read(missed)
+    assert before[0].table_entry.counter_data.packet_count >= 3
+    primary.configure(PROGRAM, Action.RECONCILE_AND_COMMIT)
+    assert primary.read(missed) == before
+
+
 def test_reconciling_with_a_program_that_entries_do_not_fit_changes_nothing(primary):
     written = entry("sources", 1, "set_source", address=9)
     primary.insert(written)

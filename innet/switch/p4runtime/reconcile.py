@@ -5,6 +5,7 @@ new program has the same ones.
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 import grpc
@@ -45,10 +46,12 @@ def keep_entries(read: Read, write: Write, defaults: Iterable[p4rt.TableEntry]) 
 
 def keep_values(read: Read, write: Write) -> None:
     """Transfer the counts of the counters that the new program has too."""
-    for path in _COUNTED:
-        for entity in _all(read, path):
-            with contextlib.suppress(Refusal):
-                write(p4rt.Update(type=p4rt.Update.MODIFY, entity=entity))
+    defaults = p4rt.Entity()
+    defaults.direct_counter_entry.table_entry.is_default_action = True
+    counted = itertools.chain(*(_all(read, path) for path in _COUNTED), read(defaults))
+    for entity in counted:
+        with contextlib.suppress(Refusal):
+            write(p4rt.Update(type=p4rt.Update.MODIFY, entity=entity))
 
 
 def keep_registers(old: Engine, new: Engine) -> None:
