@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+import tiny_programs
 from control_plane import (
     NAMES,
     PROGRAM,
@@ -186,6 +187,14 @@ def test_reconciling_with_a_program_that_entries_do_not_fit_changes_nothing(prim
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert "the forwarding state does not fit the new program: the program has no table" in message
     assert primary.read(NAMES.entry("sources")) == [written]
+
+
+@pytest.mark.parametrize("name", ["extern_meters", "parse_value_set"])
+def test_meters_and_value_sets_that_nobody_has_written_fit_any_program(bare, name):
+    bare.configure(tiny_programs.program(name))
+    bare.configure(ROUTER, Action.RECONCILE_AND_COMMIT, cookie=6)
+    request = p4rt.GetForwardingPipelineConfigRequest()
+    assert bare.stub.GetForwardingPipelineConfig(request).config.cookie.cookie == 6
 
 
 METHODS = (

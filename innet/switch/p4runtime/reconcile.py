@@ -39,7 +39,8 @@ def keep_entries(read: Read, write: Write, defaults: Iterable[p4rt.TableEntry]) 
                 _keep(write, p4rt.Update.INSERT, entity)
     for path in _MODIFIED:
         for entity in _all(read, path):
-            _keep(write, p4rt.Update.MODIFY, entity)
+            if _is_written(entity):
+                _keep(write, p4rt.Update.MODIFY, entity)
     for entry in defaults:
         _keep(write, p4rt.Update.MODIFY, p4rt.Entity(table_entry=entry))
 
@@ -60,6 +61,13 @@ def keep_registers(old: Engine, new: Engine) -> None:
         if register in old.program.registers:
             cells = old.arrays.register(register.name, 0, register.size)
             new.arrays.set_register(register.name, 0, cells)
+
+
+def _is_written(entity: p4rt.Entity) -> bool:
+    """Return whether a meter has a configuration, or a value set has members."""
+    if entity.WhichOneof("entity") == "value_set_entry":
+        return bool(entity.value_set_entry.members)
+    return entity.meter_entry.HasField("config") or entity.direct_meter_entry.HasField("config")
 
 
 def _all(read: Read, path: tuple[str, ...]) -> Iterator[p4rt.Entity]:
