@@ -190,10 +190,11 @@ static uint8_t *room_in_buffer(struct port *port, uint32_t bytes)
     return port->out_buffer + port->out_bytes;
 }
 
+/* In a ring, an empty frame would mean that there is no frame. */
 static uint8_t *room_in_cable(struct port *port, uint32_t bytes)
 {
     struct shared_cable *cable = &port->cable;
-    return cable->memory ? ring_reserve(&cable->out, bytes, program.header_bytes) : NULL;
+    return cable->memory && bytes ? ring_reserve(&cable->out, bytes, program.header_bytes) : NULL;
 }
 
 /* What does not fit into the memory shared with XDP leaves through the packet socket. */
@@ -223,7 +224,7 @@ void rt_emit(struct sw *sw, uint32_t number, uint32_t bytes)
         rt_dropped(sw, port ? DROP_TOO_LONG : DROP_NO_SUCH_PORT);
         return;
     }
-    if (!port->room) { /* no worker is connected, or its ring is full */
+    if (!port->room) { /* no worker is connected, its ring is full, or the frame is empty */
         port->send_failures++;
         return;
     }
