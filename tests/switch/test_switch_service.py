@@ -1,6 +1,7 @@
 """P4Runtime's service: roles, and configurations that are saved or reconciled."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
 
 import grpc
@@ -27,6 +28,7 @@ from waiting import WITHIN
 
 from innet.p4runtime import code_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.switch.p4runtime.service import P4RuntimeService
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +132,27 @@ def test_a_switch_serves_only_so_many_streams():
         stream = stack.enter_context(Controller(busy.address))
         code, words = refusal(stream.hear)
         assert (code, "no more are served" in words) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+
+
+def test_a_stream_that_has_ended_does_not_become_primary_later():
+    service, handled = P4RuntimeService(0), threading.Event()
+
+    def requests() -> Iterator[p4rt.StreamMessageRequest]:
+        for election in (1, 2):
+            message = p4rt.StreamMessageRequest()
+            message.arbitration.election_id.CopyFrom(uint128(election))
+            yield message
+            if election == 1:
+                assert ended.wait(WITHIN)
+        handled.set()
+
+    ended = threading.Event()
+    answers = service._answers(requests())
+    assert next(answers).arbitration.status.code == code_pb2.OK
+    answers.close()  # as gRPC does when an answer finds no client any more
+    ended.set()
+    assert handled.wait(WITHIN)
+    assert service.arbitration.primaries() == []
 
 
 # -- configurations ------------------------------------------------------------------------------
