@@ -155,6 +155,14 @@ def test_a_stream_that_has_ended_does_not_become_primary_later():
     assert service.arbitration.primaries() == []
 
 
+def test_large_entities_are_read_in_messages_that_any_client_takes(primary):
+    written = [entry("sources", kind, "set_source", address=9) for kind in range(1, 6)]
+    for number, each in enumerate(written):
+        each.table_entry.metadata = bytes([number]) * (1 << 20)
+    primary.insert(*written)
+    assert primary.read(NAMES.entry("sources")) == written
+
+
 # -- configurations ------------------------------------------------------------------------------
 
 
