@@ -1,6 +1,8 @@
 """P4Runtime's service: roles, and configurations that are saved or reconciled."""
 
 import contextlib
+import dataclasses
+import json
 import threading
 from collections.abc import Iterator
 
@@ -218,6 +220,24 @@ def test_reconciling_with_a_program_that_entries_do_not_fit_changes_nothing(prim
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert "the forwarding state does not fit the new program: the program has no table" in message
     assert primary.read(NAMES.entry("sources")) == [written]
+
+
+def test_a_default_entry_of_a_refused_batch_is_still_the_programs_own(switch, primary):
+    default = NAMES.default("destinations", "set_destination", address=7)
+    refused = update(Type.DELETE, entry("sources", 99))
+    answers = update_errors(
+        write, primary, Batch.ROLLBACK_ON_ERROR, update(Type.MODIFY, default), refused
+    )
+    assert [code for code, _ in answers] == [code_pb2.ABORTED, code_pb2.NOT_FOUND]
+    content = json.loads(PROGRAM.json)
+    tables = {each["name"]: each for part in content["pipelines"] for each in part["tables"]}
+    table = tables["ControlIngress.destinations"]
+    action = table["action_ids"][table["actions"].index("ControlIngress.set_destination")]
+    table["default_entry"] |= {"action_id": action, "action_data": ["0x4"]}
+    changed = dataclasses.replace(PROGRAM, json=json.dumps(content).encode())
+    primary.configure(changed, Action.RECONCILE_AND_COMMIT)
+    switch.hosts[0].send(frame(1))
+    assert receive(switch.hosts[0]) == frame(1, destination=4)
 
 
 @pytest.mark.parametrize("name", ["extern_meters", "parse_value_set"])
