@@ -29,6 +29,7 @@ PORTS_DOWN_METADATA = "switch-ports-down"
 
 _API_VERSION = "1.4.1"
 _MAX_STREAMS, _CALLS = 64, 16
+_ENTITIES_PER_RESPONSE = 1000
 _RESPONSE_BYTES = 1 << 20  # by default a client takes messages of up to 4 MiB
 _log = structlog.get_logger("innet.switch")
 
@@ -211,12 +212,12 @@ def _answering_refusals(context: Any) -> Iterator[None]:
 
 
 def _parts(entities: Sequence[p4rt.Entity]) -> Iterator[list[p4rt.Entity]]:
-    """Yield the entities in parts of about `_RESPONSE_BYTES`, or of one entity if it is larger."""
+    """Yield the entities in parts for one response each. A large entity has a part for itself."""
     part: list[p4rt.Entity] = []
     size = 0
     for entity in entities:
         size += entity.ByteSize()
-        if part and size > _RESPONSE_BYTES:
+        if part and (size > _RESPONSE_BYTES or len(part) == _ENTITIES_PER_RESPONSE):
             yield part
             part, size = [], entity.ByteSize()
         part.append(entity)
