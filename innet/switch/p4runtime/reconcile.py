@@ -67,7 +67,9 @@ def _is_written(entity: p4rt.Entity) -> bool:
     """Return whether a meter has a configuration, or a value set has members."""
     if entity.WhichOneof("entity") == "value_set_entry":
         return bool(entity.value_set_entry.members)
-    return entity.meter_entry.HasField("config") or entity.direct_meter_entry.HasField("config")
+    return bool(
+        entity.meter_entry.HasField("config") or entity.direct_meter_entry.HasField("config")
+    )
 
 
 def _all(read: Read, path: tuple[str, ...]) -> Iterator[p4rt.Entity]:
