@@ -47,7 +47,8 @@ def test_other_programs_run_on_one_core_and_the_reason_is_told(name, reason):
 
 A, B, WIDE = (ir.FieldRef("h", name) for name in ("a", "b", "wide"))
 M, NARROW = (ir.FieldRef("m", name) for name in ("m", "narrow"))
-PORT, TIME = (ir.FieldRef("standard_metadata", n) for n in ("ingress_port", "ingress_timestamp"))
+STANDARD = ("ingress_port", "ingress_timestamp", "packet_length")
+PORT, TIME, LENGTH = (ir.FieldRef("standard_metadata", name) for name in STANDARD)
 HEADER = ir.Name("header", "h")
 BITS = {
     "a": 16,
@@ -57,6 +58,7 @@ BITS = {
     "narrow": 8,
     "ingress_port": 9,
     "ingress_timestamp": 48,
+    "packet_length": 32,
 }
 
 
@@ -85,7 +87,7 @@ def pipeline(name: str, *actions: int) -> ir.Pipeline:
 
 def made(*ingress, egress=(), keys=(), parser=()) -> ir.Program:
     """Return a program whose pipelines run these bodies of actions, one after the other."""
-    fields = {"h": (A, B, WIDE), "m": (M, NARROW), "standard_metadata": (PORT, TIME)}
+    fields = {"h": (A, B, WIDE), "m": (M, NARROW), "standard_metadata": (PORT, TIME, LENGTH)}
     headers = tuple(
         ir.Header(name, tuple(ir.FieldType(f.field, BITS[f.field]) for f in parts), name != "h")
         for name, parts in fields.items()
@@ -163,6 +165,11 @@ def test_the_key_is_what_the_parsed_packet_says_of_the_index(program, key):
         made([use(PORT), AGAIN]),  # the second pass has port 0
         made([use(A)], egress=[[use(A), assign(A, B), CLONE]]),  # the clone has another value
         made([use(A)], parser=[use(A)]),
+        made([use(M)], parser=[step("set", M, TIME)]),  # not known before the packet runs
+        made([use(M)], parser=[step("set", M, LENGTH)]),
+        made([use(A)], keys=[LENGTH]),
+        made([use(A)], parser=[step("count", ir.Name("counter_array", "c"), A)]),  # it would count twice
+        made([use(M)], parser=[step("modify_field_rng_uniform", M, ir.Const(0), ir.Const(9))]),
         dataclasses.replace(made([use(A)]), value_sets=(ir.ValueSet("v", 16),)),
     ],
 )  # fmt: skip

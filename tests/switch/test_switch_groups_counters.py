@@ -32,6 +32,25 @@ def test_multicast_groups_are_inserted_modified_deleted_and_read(bridge):
     assert bridge.read(group(0)) == [two]
 
 
+def test_ports_of_groups_and_sessions_are_read_in_the_shortest_form(bridge):
+    written, padded = p4rt.Entity(), p4rt.Entity()
+    for entity, port in ((written, b"\2"), (padded, b"\0\0\2")):
+        message = entity.packet_replication_engine_entry.multicast_group_entry
+        message.multicast_group_id = 7
+        message.replicas.add(port=port, instance=1)
+    bridge.insert(padded)
+    assert bridge.read(group(7)) == [written]
+    bridge.delete(group(7))
+    for entity in (written, padded):
+        message = entity.packet_replication_engine_entry
+        replicas = message.multicast_group_entry.replicas[:]
+        message.clone_session_entry.session_id = 7
+        message.clone_session_entry.replicas.extend(replicas)
+    bridge.insert(padded)
+    assert bridge.read(written) == [written]
+    bridge.delete(padded)
+
+
 def test_multicast_groups_that_are_or_are_not_there_are_told_apart(bridge):
     bridge.insert(group(5))
     assert update_errors(bridge.insert, group(5)) == [

@@ -1,5 +1,7 @@
 """All kinds of matches, priorities, and the program's own entries."""
 
+import dataclasses
+import json
 import random
 import struct
 from collections.abc import Iterator
@@ -255,6 +257,18 @@ def test_of_constant_entries_the_first_that_matches_wins(switch, controller):
     assert all(each.table_entry.is_const for each in entries)
     ranks = [each.table_entry.priority for each in entries]
     assert ranks == sorted(ranks, reverse=True)
+
+
+def test_constant_entries_may_have_larger_priorities_than_there_are_entries(switch, controller):
+    content = json.loads(program("match_const").json)
+    tables = [table for part in content["pipelines"] for table in part["tables"]]
+    for entry in next(table["entries"] for table in tables if table.get("entries")):
+        entry["priority"] *= 100  # as for an entry with @priority
+    changed = dataclasses.replace(program("match_const"), json=json.dumps(content).encode())
+    controller.configure(changed)
+    assert results(switch, *(packet for packet, _ in CONST)) == [wanted for _, wanted in CONST]
+    entries = controller.read(Names(changed.p4info).entry("rules"))
+    assert [each.table_entry.priority for each in entries] == [501, 401, 301, 201, 101, 1]
 
 
 def test_initial_entries_have_the_priorities_that_the_program_says(switch, controller):

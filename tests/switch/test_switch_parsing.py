@@ -339,6 +339,16 @@ def test_value_sets_are_read_back_as_written(value_sets):
     assert controller.read(members(KINDS)) == [members(KINDS)]
 
 
+def test_members_with_leading_zeros_are_read_in_the_shortest_form(value_sets):
+    controller, mark = value_sets
+    padded = members(KINDS, (9,), (0,))
+    for member in padded.value_set_entry.members:
+        member.match[0].exact.value = b"\0\0" + member.match[0].exact.value
+    controller.modify(padded)
+    assert mark(9, 80) == 1
+    assert controller.read(members(KINDS)) == [members(KINDS, (9,), (0,))]
+
+
 REFUSED = {
     "too many": (members(PAIRS, (1, 1), (1, 2), (1, 3)), code_pb2.RESOURCE_EXHAUSTED),
     "one twice": (members(KINDS, (1,), (2,), (1,)), code_pb2.ALREADY_EXISTS),

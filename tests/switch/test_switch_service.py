@@ -1,10 +1,14 @@
 """P4Runtime's service: roles, and configurations that are saved or reconciled."""
 
 import contextlib
+import dataclasses
+import json
+import threading
 from collections.abc import Iterator
 
 import grpc
 import pytest
+import tiny_programs
 from control_plane import (
     NAMES,
     PROGRAM,
@@ -26,6 +30,7 @@ from waiting import WITHIN
 
 from innet.p4runtime import code_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.switch.p4runtime.service import P4RuntimeService
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +136,35 @@ def test_a_switch_serves_only_so_many_streams():
         assert (code, "no more are served" in words) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
 
 
+def test_a_stream_that_has_ended_does_not_become_primary_later():
+    service, handled = P4RuntimeService(0), threading.Event()
+
+    def requests() -> Iterator[p4rt.StreamMessageRequest]:
+        for election in (1, 2):
+            message = p4rt.StreamMessageRequest()
+            message.arbitration.election_id.CopyFrom(uint128(election))
+            yield message
+            if election == 1:
+                assert ended.wait(WITHIN)
+        handled.set()
+
+    ended = threading.Event()
+    answers = service._answers(requests())
+    assert next(answers).arbitration.status.code == code_pb2.OK
+    answers.close()  # as gRPC does when an answer finds no client any more
+    ended.set()
+    assert handled.wait(WITHIN)
+    assert service.arbitration.primaries() == []
+
+
+def test_large_entities_are_read_in_messages_that_any_client_takes(primary):
+    written = [entry("sources", kind, "set_source", address=9) for kind in range(1, 6)]
+    for number, each in enumerate(written):
+        each.table_entry.metadata = bytes([number]) * (1 << 20)
+    primary.insert(*written)
+    assert primary.read(NAMES.entry("sources")) == written
+
+
 # -- configurations ------------------------------------------------------------------------------
 
 
@@ -167,6 +201,18 @@ def test_reconciling_keeps_entries_groups_counts_and_registers(switch, primary):
     assert receive(switch.hosts[0]) == frame(1, source=9, destination=4)
 
 
+def test_reconciling_keeps_the_counts_of_default_entries(switch, primary):
+    for _ in range(3):
+        switch.hosts[0].send(frame(1))
+        receive(switch.hosts[0])
+    missed = NAMES.default("fixed")
+    missed.table_entry.counter_data.SetInParent()
+    before = primary.read(missed)
+    assert before[0].table_entry.counter_data.packet_count >= 3
+    primary.configure(PROGRAM, Action.RECONCILE_AND_COMMIT)
+    assert primary.read(missed) == before
+
+
 def test_reconciling_with_a_program_that_entries_do_not_fit_changes_nothing(primary):
     written = entry("sources", 1, "set_source", address=9)
     primary.insert(written)
@@ -174,6 +220,32 @@ def test_reconciling_with_a_program_that_entries_do_not_fit_changes_nothing(prim
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert "the forwarding state does not fit the new program: the program has no table" in message
     assert primary.read(NAMES.entry("sources")) == [written]
+
+
+def test_a_default_entry_of_a_refused_batch_is_still_the_programs_own(switch, primary):
+    default = NAMES.default("destinations", "set_destination", address=7)
+    refused = update(Type.DELETE, entry("sources", 99))
+    answers = update_errors(
+        write, primary, Batch.ROLLBACK_ON_ERROR, update(Type.MODIFY, default), refused
+    )
+    assert [code for code, _ in answers] == [code_pb2.ABORTED, code_pb2.NOT_FOUND]
+    content = json.loads(PROGRAM.json)
+    tables = {each["name"]: each for part in content["pipelines"] for each in part["tables"]}
+    table = tables["ControlIngress.destinations"]
+    action = table["action_ids"][table["actions"].index("ControlIngress.set_destination")]
+    table["default_entry"] |= {"action_id": action, "action_data": ["0x4"]}
+    changed = dataclasses.replace(PROGRAM, json=json.dumps(content).encode())
+    primary.configure(changed, Action.RECONCILE_AND_COMMIT)
+    switch.hosts[0].send(frame(1))
+    assert receive(switch.hosts[0]) == frame(1, destination=4)
+
+
+@pytest.mark.parametrize("name", ["extern_meters", "parse_value_set"])
+def test_meters_and_value_sets_that_nobody_has_written_fit_any_program(bare, name):
+    bare.configure(tiny_programs.program(name))
+    bare.configure(ROUTER, Action.RECONCILE_AND_COMMIT, cookie=6)
+    request = p4rt.GetForwardingPipelineConfigRequest()
+    assert bare.stub.GetForwardingPipelineConfig(request).config.cookie.cookie == 6
 
 
 METHODS = (

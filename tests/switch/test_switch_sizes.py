@@ -13,6 +13,7 @@ import grpc
 import pytest
 import sizes
 from commands import refuse
+from one_port import running
 from p4runtime_client import Controller, refusal
 from sanitizers import run_sanitized
 from switch_commands import frame
@@ -21,6 +22,7 @@ from tiny_programs import Program, program
 
 from innet.errors import UnsupportedProgram
 from innet.switch import bmv2json, limits
+from innet.switch.constants import MAX_FRAME
 
 ROUNDS = int(os.environ.get("INNET_FUZZ_SIZES", "200"))
 ARRAYS = {
@@ -176,3 +178,12 @@ def test_no_number_in_a_program_makes_it_do_what_c_leaves_undefined():
     runs = max(2, ROUNDS // 100)
     done = run_sanitized("sizes.py", 5, ROUNDS, runs, *SPOILT)
     assert (done.stdout, done.returncode) == ("clean\n", 0), done.stderr[-5000:]
+
+
+def test_the_longest_frame_is_whole_and_a_longer_one_is_dropped():
+    with running("parse_value_set") as port:
+        longest = bytes(range(256)) * (MAX_FRAME // 256)
+        assert port.ask(longest) == [longest]
+        port.lose(longest + b"more")
+        assert port.ask(b"the next") == [b"the next"]
+        assert port.engine.drops()["too_long"] == 1

@@ -7,6 +7,7 @@ import itertools
 import mmap
 import os
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ import pytest
 from faulty_job import faulty_job
 from mortal import MortalSwitch, rack_of
 from racks import Rack
+from tiny_programs import program
 from waiting import WITHIN
 
 from innet.controller.state.registry import Policy
@@ -24,6 +26,8 @@ from innet.errors import UsageError
 from innet.host.agent import Agent
 from innet.host.link import open_link, shared_address
 from innet.local.faults import Faults
+from innet.switch.engine import Engine
+from innet.switch.engine.counts import Count, PortCounts
 from innet.switch.ports import open_port
 from innet.wire.frames import Address
 
@@ -206,6 +210,25 @@ def test_rubbish_from_a_worker_costs_the_others_nothing(rack):
     for each in files:
         os.close(each)
     assert rack.switch.process.poll() is None
+
+
+def test_an_empty_frame_does_not_end_the_frames_behind_it(tmp_path):
+    port = open_port(f"2@shm:{tmp_path / '2'}")
+    engine = Engine(program("path_truncate").json)
+    with contextlib.closing(port), contextlib.closing(engine):
+        engine.start([port])
+        connection, files = connected(port.spec)
+        whole = struct.pack("!BHHH", 0, 0, 0, 0) + bytes(range(20))
+        empty = struct.pack("!BHHH", 1, 0, 0, 0)  # the program cuts it to no bytes
+        with connection, mmap.mmap(files[0], os.fstat(files[0]).st_size) as memory:
+            for frame in (empty, whole):
+                engine.exercise(1, frame, 1)
+            down = memory[len(memory) // 2 :]
+        length = int.from_bytes(down[128:132], "little")
+        assert down[136 : 136 + length] == whole
+        assert engine.port_counts(2) == PortCounts(Count(0, 0), Count(1, len(whole)), 1)
+    for each in files:
+        os.close(each)
 
 
 def test_the_memory_cannot_be_shrunk(rack):

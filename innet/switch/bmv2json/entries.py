@@ -9,6 +9,8 @@ Call = tuple[int, tuple[int, ...]]
 """The id of an action, and its arguments."""
 
 _NEED_PRIORITY = ("ternary", "optional", "range")
+_MAX_PRIORITY = (1 << 31) - 2
+_NAME = "an entry's priority"
 
 
 def const_entries(
@@ -16,7 +18,10 @@ def const_entries(
 ) -> tuple[ir.ConstEntry, ...]:
     """Return the entries that the program gives a table."""
     nodes = table.nodes("entries")
-    return tuple(_entry(each, keys, len(nodes), actions) for each in nodes)
+    ranked = any(key.match in _NEED_PRIORITY for key in keys)
+    numbers = [each.number("priority", _MAX_PRIORITY, name=_NAME) for each in nodes if ranked]
+    last = max([len(nodes), *numbers]) if ranked else 0
+    return tuple(_entry(each, keys, last, actions) for each in nodes)
 
 
 def call(node: JsonObject, actions: Mapping[str, ir.Action]) -> Call:
@@ -36,18 +41,18 @@ def call(node: JsonObject, actions: Mapping[str, ir.Action]) -> Call:
 
 
 def _entry(
-    node: JsonObject, keys: Sequence[ir.MatchKey], count: int, actions: Mapping[str, ir.Action]
+    node: JsonObject, keys: Sequence[ir.MatchKey], last: int, actions: Mapping[str, ir.Action]
 ) -> ir.ConstEntry:
+    """Return an entry. `last` is at least the largest number of a priority, or 0 without priorities."""
     matches = node.nodes("match_key")
     if len(matches) != len(keys):
         raise node.error(f"the table has {len(keys)} keys, not {len(matches)}")
     pairs = [_match(key, match) for key, match in zip(keys, matches, strict=True)]
     values, masks = (tuple(each) for each in zip(*pairs, strict=True)) if pairs else ((), ())
-    if any(key.match in _NEED_PRIORITY for key in keys):
-        # In the JSON the first priority is 1 and the smallest number wins. In P4Runtime the largest
-        # wins.
-        name = "an entry's priority"
-        priority = 1 + count - node.number("priority", count, name=name)
+    if last:
+        # In the JSON the smallest number wins. It is an entry's position, counted from 1, unless the
+        # source says @priority. In P4Runtime the largest number wins.
+        priority = 1 + last - node.number("priority", last, name=_NAME)
     else:  # the longest prefix wins, whatever the order
         priority = 1 + sum(mask.bit_count() for mask in masks)
     return ir.ConstEntry(values, masks, priority, *call(node.node("action_entry"), actions))

@@ -36,6 +36,11 @@ _SET_NOTHING = _CLONES | {
 }  # fmt: skip
 """The primitives that change no field, except fields of standard metadata that are never followed."""
 
+_NOT_TWICE = frozenset({
+    "count", "log_msg", "modify_field_rng_uniform", "modify_field_with_hash_based_offset",
+})  # fmt: skip
+"""The primitives that the parser must not have, because it also runs to find a packet's key."""
+
 _FOLLOWED = frozenset({"+", "-", "*", "&", "|", "^"})
 _SHIFTS = frozenset({"<<", ">>"})
 _WORD = 64
@@ -80,6 +85,10 @@ def partition(program: ir.Program, standard: str = "standard_metadata") -> Parti
         return Partition(reason="the controller can change the parser's value sets")
     if any(step.op in _ACCESSES for state in program.states for step in state.body):
         return Partition(reason="the parser uses registers")
+    if any(step.op in _NOT_TWICE for state in program.states for step in state.body):
+        return Partition(reason="the parser counts, logs, hashes, or draws random numbers")
+    if any(each.header == standard and not _names_port(each) for each in _parsed_fields(program)):
+        return Partition(reason="the parser uses other metadata of the switch than the port")
     if "recirculate" in primitives:
         return Partition(reason="a packet that recirculates may change its index")
     if primitives & {*_CLONES, "resubmit"} and _parser_reads_metadata(program):
@@ -89,8 +98,17 @@ def partition(program: ir.Program, standard: str = "standard_metadata") -> Parti
 
 def _parser_reads_metadata(program: ir.Program) -> bool:
     metadata = {each.name for each in program.headers if each.metadata}
-    parts = [(each.keys, [step.args for step in each.body]) for each in program.states]
-    return any(field.header in metadata for field in fields_in(parts))
+    return any(field.header in metadata for field in _parsed_fields(program))
+
+
+def _parsed_fields(program: ir.Program) -> frozenset[ir.FieldRef]:
+    """Return all fields that the parser mentions."""
+    return fields_in([(each.keys, [step.args for step in each.body]) for each in program.states])
+
+
+def _names_port(ref: ir.FieldRef) -> bool:
+    """Return whether a field of standard metadata is the port of arrival."""
+    return ref.field.endswith("ingress_port")
 
 
 class _Flow:
@@ -249,7 +267,7 @@ class _Flow:
 
     def _is_port(self, ref: ir.FieldRef) -> bool:
         """Return whether a field is the port of arrival, which a packet keeps in its only pass."""
-        return ref.field.endswith("ingress_port") and not self._passes
+        return _names_port(ref) and not self._passes
 
     # -- what is no longer known -----------------------------------------------------------------
 

@@ -37,6 +37,7 @@ class ControllerStream:
     )
     role: str | None = None
     election: int | None = None
+    has_ended: bool = False
 
     def offer(self, message: p4rt.StreamMessageResponse) -> None:
         """Put a message into the outbox, unless the controller is far behind."""
@@ -73,6 +74,8 @@ class Arbitration:
         name = self._check_update(stream, message)
         election = number(message.election_id) if message.HasField("election_id") else None
         with self._changing, self._lock:
+            if stream.has_ended:  # while the update waited
+                return
             role = self._roles.setdefault(name, _Role())
             others = role.streams - {stream}
             if election is not None and any(each.election == election for each in others):
@@ -91,6 +94,7 @@ class Arbitration:
     def leave(self, stream: ControllerStream) -> None:
         """Forget a stream that has closed."""
         with self._lock:
+            stream.has_ended = True
             role = self._roles.get(stream.role) if stream.role is not None else None
             if role is None:
                 return

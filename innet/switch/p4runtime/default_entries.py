@@ -3,7 +3,7 @@
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import MISS, NO_ACTION, NO_BUNDLE
 from innet.switch.engine import Engine
-from innet.switch.engine.counts import Count
+from innet.switch.p4runtime.counting import counted
 from innet.switch.p4runtime.entities import Table
 from innet.switch.p4runtime.entry_messages import canonical, set_action
 from innet.switch.p4runtime.entry_state import write_state
@@ -23,6 +23,10 @@ class DefaultEntries:
     def written(self) -> list[p4rt.TableEntry]:
         """Return the default entries that clients have written."""
         return [*self._written.values()]
+
+    def is_written(self, table: Table) -> bool:
+        """Return whether a client has written the default entry of a table."""
+        return table.id in self._written
 
     def read(self, table: Table) -> p4rt.TableEntry:
         """Return the default entry of a table. It has no action if the table has none."""
@@ -58,12 +62,12 @@ class DefaultEntries:
         self._written[table.id] = canonical(message)
         return call[-1]
 
-    def _restore(self, table: Table, _: p4rt.TableEntry) -> int:
+    def _restore(self, table: Table, message: p4rt.TableEntry) -> int:
         layout = table.layout
         action = NO_ACTION if layout.default_action is None else layout.default_action
         with self._engine.held():
             self._engine.entries.set_action(table.name, MISS, action, layout.default_args)
             if layout.direct_counter:
-                self._engine.entries.count(table.name, MISS, Count(0, 0))
+                self._engine.entries.count(table.name, MISS, counted(message.counter_data))
         self._written.pop(table.id, None)
         return NO_BUNDLE

@@ -60,12 +60,12 @@ def canonical(message: p4rt.TableEntry) -> p4rt.TableEntry:
     copy.ClearField("counter_data")
     for match in copy.match:
         kind = match.WhichOneof("field_match_type")
-        _shorten(getattr(match, kind))
+        shorten(getattr(match, kind))
     kind = copy.action.WhichOneof("type")
     shot = copy.action.action_profile_action_set.action_profile_actions if kind else ()
     actions = [copy.action.action] if kind == "action" else [each.action for each in shot]
     for param in (param for action in actions for param in action.params):
-        _shorten(param)
+        shorten(param)
     return copy
 
 
@@ -95,7 +95,8 @@ def _check_meter(table: Table, message: p4rt.TableEntry) -> None:
     meter_rates(message.meter_config)
 
 
-def _shorten(message: object) -> None:
+def shorten(message: object) -> None:
+    """Put the byte strings of a match or a parameter into canonical form."""
     for name in ("value", "mask", "low", "high"):
         if hasattr(message, name):
             setattr(message, name, getattr(message, name).lstrip(b"\0") or b"\0")

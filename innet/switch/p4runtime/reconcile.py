@@ -5,6 +5,7 @@ new program has the same ones.
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 import grpc
@@ -38,17 +39,20 @@ def keep_entries(read: Read, write: Write, defaults: Iterable[p4rt.TableEntry]) 
                 _keep(write, p4rt.Update.INSERT, entity)
     for path in _MODIFIED:
         for entity in _all(read, path):
-            _keep(write, p4rt.Update.MODIFY, entity)
+            if _is_written(entity):
+                _keep(write, p4rt.Update.MODIFY, entity)
     for entry in defaults:
         _keep(write, p4rt.Update.MODIFY, p4rt.Entity(table_entry=entry))
 
 
 def keep_values(read: Read, write: Write) -> None:
     """Transfer the counts of the counters that the new program has too."""
-    for path in _COUNTED:
-        for entity in _all(read, path):
-            with contextlib.suppress(Refusal):
-                write(p4rt.Update(type=p4rt.Update.MODIFY, entity=entity))
+    defaults = p4rt.Entity()
+    defaults.direct_counter_entry.table_entry.is_default_action = True
+    counted = itertools.chain(*(_all(read, path) for path in _COUNTED), read(defaults))
+    for entity in counted:
+        with contextlib.suppress(Refusal):
+            write(p4rt.Update(type=p4rt.Update.MODIFY, entity=entity))
 
 
 def keep_registers(old: Engine, new: Engine) -> None:
@@ -57,6 +61,15 @@ def keep_registers(old: Engine, new: Engine) -> None:
         if register in old.program.registers:
             cells = old.arrays.register(register.name, 0, register.size)
             new.arrays.set_register(register.name, 0, cells)
+
+
+def _is_written(entity: p4rt.Entity) -> bool:
+    """Return whether a meter has a configuration, or a value set has members."""
+    if entity.WhichOneof("entity") == "value_set_entry":
+        return bool(entity.value_set_entry.members)
+    return bool(
+        entity.meter_entry.HasField("config") or entity.direct_meter_entry.HasField("config")
+    )
 
 
 def _all(read: Read, path: tuple[str, ...]) -> Iterator[p4rt.Entity]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import MAX_GROUPS, MAX_SESSIONS
 from innet.switch.engine import Engine
+from innet.switch.p4runtime.entities import encode
 from innet.switch.p4runtime.refusals import already_exists, invalid, not_found
 
 _MAX_INSTANCES, _MAX_PORTS = 1 << 16, 1 << 32
@@ -56,6 +57,7 @@ class Replication:
         self._engine.set_group(number, _replicas(group.replicas))
         self._groups[number] = p4rt.MulticastGroupEntry()
         self._groups[number].CopyFrom(group)
+        _shorten(self._groups[number].replicas)
 
     def _write_session(self, kind: p4rt.Update.Type, session: p4rt.CloneSessionEntry) -> None:
         number = session.session_id
@@ -77,6 +79,7 @@ class Replication:
         self._engine.set_session(number, _replicas(session.replicas), max_bytes, service)
         self._sessions[number] = p4rt.CloneSessionEntry()
         self._sessions[number].CopyFrom(session)
+        _shorten(self._sessions[number].replicas)
 
 
 def _check(kind: p4rt.Update.Type, what: str, *, exists: bool) -> None:
@@ -84,6 +87,13 @@ def _check(kind: p4rt.Update.Type, what: str, *, exists: bool) -> None:
         raise already_exists(f"{what} exists already: modify it")
     if kind != p4rt.Update.INSERT and not exists:
         raise not_found(f"there is no {what}")
+
+
+def _shorten(replicas: Iterable[p4rt.Replica]) -> None:
+    """Put the ports of replicas into canonical form."""
+    for replica in replicas:
+        if replica.port:
+            replica.port = encode(int.from_bytes(replica.port, "big"))
 
 
 def _replicas(replicas: Iterable[p4rt.Replica]) -> list[tuple[int, int]]:

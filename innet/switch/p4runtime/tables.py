@@ -114,7 +114,10 @@ class Tables:
         wanted.counter_data.SetInParent()
         wanted.meter_config.SetInParent()
         if message.is_default_action:
-            return with_state(self._engine, table, MISS, self.defaults.read(table), wanted)
+            entry = with_state(self._engine, table, MISS, self.defaults.read(table), wanted)
+            if not self.defaults.is_written(table):
+                entry.ClearField("action")  # which restores the program's own one
+            return entry
         stored = self._entries[table.id].get(entry_key(table, message))
         if not stored:
             return None

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.entities import ValueSet
+from innet.switch.p4runtime.entry_messages import shorten
 from innet.switch.p4runtime.matches import match_key
 from innet.switch.p4runtime.refusals import already_exists, exhausted, invalid
 from innet.switch.p4runtime.schema import Schema
@@ -40,7 +41,16 @@ class ValueSets:
         if len(set(keys)) < len(keys):
             raise already_exists(f"{value_set.name}: a member is there twice")
         self._engine.entries.set_values(value_set.name, keys)
-        self._members[value_set.id] = list(entry.members)
+        self._members[value_set.id] = list(map(_canonical, entry.members))
+
+
+def _canonical(member: p4rt.ValueSetMember) -> p4rt.ValueSetMember:
+    """Return a copy of a member, with all byte strings in canonical form."""
+    copy = p4rt.ValueSetMember()
+    copy.CopyFrom(member)
+    for match in copy.match:
+        shorten(getattr(match, match.WhichOneof("field_match_type")))
+    return copy
 
 
 def _key(value_set: ValueSet, member: p4rt.ValueSetMember) -> tuple[int, int]:

@@ -190,10 +190,11 @@ static uint8_t *room_in_buffer(struct port *port, uint32_t bytes)
     return port->out_buffer + port->out_bytes;
 }
 
+/* In a ring, an empty frame would mean that there is no frame. */
 static uint8_t *room_in_cable(struct port *port, uint32_t bytes)
 {
     struct shared_cable *cable = &port->cable;
-    return cable->memory ? ring_reserve(&cable->out, bytes, program.header_bytes) : NULL;
+    return cable->memory && bytes ? ring_reserve(&cable->out, bytes, program.header_bytes) : NULL;
 }
 
 /* What does not fit into the memory shared with XDP leaves through the packet socket. */
@@ -223,7 +224,7 @@ void rt_emit(struct sw *sw, uint32_t number, uint32_t bytes)
         rt_dropped(sw, port ? DROP_TOO_LONG : DROP_NO_SUCH_PORT);
         return;
     }
-    if (!port->room) { /* no worker is connected, or its ring is full */
+    if (!port->room) { /* no worker is connected, its ring is full, or the frame is empty */
         port->send_failures++;
         return;
     }
@@ -352,6 +353,10 @@ static void process_batch(struct sw *sw, uint32_t number, struct mmsghdr *messag
         uint32_t restored = restore_vlan_tag(&messages[i].msg_hdr, frames);
         frames -= restored;
         uint32_t bytes = messages[i].msg_len + restored;
+        if (messages[i].msg_hdr.msg_flags & MSG_TRUNC || bytes > RT_MAX_FRAME) {
+            rt_dropped(sw, DROP_TOO_LONG);
+            continue;
+        }
         uint32_t step = segment_of(&messages[i].msg_hdr, bytes);
         for (uint32_t at = 0; at < bytes; at += step) {
             uint32_t length = bytes - at < step ? bytes - at : step;
@@ -368,7 +373,7 @@ static void receive_batch(struct sw *sw, uint32_t number)
     char control[RECEIVE_BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
     for (int i = 0; i < RECEIVE_BATCH; i++) {
         uint8_t *buffer = sw->receive_buffer + (size_t)i * FRAME_PLACE;
-        vectors[i] = (struct iovec){buffer + VLAN_TAG, RT_MAX_FRAME - VLAN_TAG};
+        vectors[i] = (struct iovec){buffer + VLAN_TAG, RT_MAX_FRAME};
         messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &vectors[i],
                                                    .msg_iovlen = 1,
                                                    .msg_control = control[i],
