@@ -145,7 +145,7 @@ class Client:
     ) -> None:
         self.rank, self.workers = registration.rank, registration.workers
         self.lr = rate
-        """The learning rate of the pushes that follow. It must be the same for all workers of a step."""
+        """The learning rate of the calls that follow. It must be the same for all workers of a step."""
         self._names, self._sizes = registration.names, registration.sizes
         self._timeout = registration.timeout_s + _SERVERS_SLACK_S
         self._optimizes = registration.optimizer is not None
@@ -172,12 +172,17 @@ class Client:
         keys only, by number, in this order. Raises UsageError for arrays that do not fit,
         ServerLost, WorkerLost, and ClientClosed.
         """
+        self._push_pull(gradients, out, keys, self.lr)
+
+    def _push_pull(
+        self, gradients: Arrays, out: Arrays | None, keys: Sequence[int] | None, rate: float
+    ) -> None:
         self._check("gradients", gradients, keys)
         if out is not None:
             self._check("out", out, keys, writeable=True)
         else:
             self._check("gradients", gradients, keys, writeable=True)
-        self._exchange(Kind.PUSH, gradients, gradients if out is None else out, keys)
+        self._exchange(Kind.PUSH, gradients, gradients if out is None else out, keys, rate)
 
     def submit(
         self, gradients: Arrays, out: Arrays | None = None, *, keys: Sequence[int] | None = None
@@ -188,7 +193,7 @@ class Client:
         job must submit in the same order.
         """
         self._check_usable()
-        return self._executor.submit(self.push_pull, gradients, out, keys=keys)
+        return self._executor.submit(self._push_pull, gradients, out, keys, self.lr)
 
     def pull(self, out: Arrays, *, keys: Sequence[int] | None = None) -> None:
         """Put the present parameters into `out`, without a step. Raises as :meth:`push_pull`."""
@@ -259,7 +264,12 @@ class Client:
         self._connections.await_ready()
 
     def _exchange(
-        self, kind: int, gradients: Arrays, out: Arrays, keys: Sequence[int] | None
+        self,
+        kind: int,
+        gradients: Arrays,
+        out: Arrays,
+        keys: Sequence[int] | None,
+        rate: float = 0.0,
     ) -> None:
         with self._exchanging:
             self._check_usable()
@@ -272,7 +282,7 @@ class Client:
                 wanted[key] = True
             try:
                 self._library.client_begin(
-                    self._client, kind, source, target, native.address(wanted), float(self.lr)
+                    self._client, kind, source, target, native.address(wanted), float(rate)
                 )
                 self._finish()
             except BaseException as problem:
