@@ -1,6 +1,7 @@
 """Every failure is reported in time, with the worker's or the server's name."""
 
 import _thread
+import fcntl
 import multiprocessing
 import os
 import re
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import pytest
 from commands import BIN
 from mortal import Mortal
 from pbox_workers import WITHIN
+from waiting import until
 
 from innet.errors import (
     AlreadyExists,
@@ -237,6 +240,28 @@ def test_a_job_without_memory_for_its_orders_is_refused(monkeypatch):
         monkeypatch.undo()
         with joined(server, workers=1) as client:
             client.push_pull(ones())
+
+
+def test_a_failure_is_reported_whoever_leaves_meanwhile():
+    """The reader of the cores' reports waits, as for a worker that does not read its error."""
+    workers, cores = 24, 8
+    with pbox.Server(cores=cores) as server, ExitStack() as stack:
+        fcntl.fcntl(server._events.into, fcntl.F_SETPIPE_SZ, 4096)  # room for 170 reports
+
+        def counted(name):
+            return sum(int(core.counts()[name]) for core in server._cores)
+
+        wrong = stack.enter_context(joined(server, job="wrong", workers=1))
+        clients = [stack.enter_context(joined(server, rank, workers)) for rank in range(workers)]
+        until(lambda: counted("connections") == cores * (1 + workers))
+        with server._jobs._lock:
+            for sock in [each for client in clients for each in client._connections.cores]:
+                sock.shutdown(socket.SHUT_RDWR)
+            until(lambda: counted("connections") == cores)
+            wrong._connections.cores[0].send(bytes(32))
+            until(lambda: counted("refused"))
+        with pytest.raises(ParameterServerError, match="worker 0 was removed from the job"):
+            wrong.push_pull(ones())
 
 
 class Failing:
