@@ -261,6 +261,8 @@ def show_collectives(
     chosen = parse_link(link, parse_time(latency, "--latency"))
     between = replace(chosen, alpha=2 * chosen.alpha)  # two hosts are two links apart
     vector, window = parse_amount(size, "--model-size"), SlotParameters(slots, lanes)
+    if not vector > 0:
+        raise UsageError(f"--model-size {size}: a collective needs a vector of more than 0 bytes")
     times = {
         each: (
             through_switches(each, workers, vector, chosen, window, levels),

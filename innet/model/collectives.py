@@ -40,7 +40,7 @@ def exchanges(collective: str, p: int, n: float, slots: SlotParameters) -> tuple
     own = n / p if collective == "all-gather" else n
     each = (slots.lanes - WORDS) // p  # lanes of a packet for the values of one worker
     values = math.ceil(own / _LANE)
-    if values <= _GATHERED * each:
+    if each > 0 and values <= _GATHERED * each:
         return (max(1, math.ceil(values / each)),)
     chunks = slots.chunks(n)
     agreement = math.ceil((chunks + WORDS) / slots.lanes) if collective in _SUMS else 1

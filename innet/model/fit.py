@@ -14,6 +14,7 @@ few of the four as possible are above zero.
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,16 +78,20 @@ def _rows(measurements: dict[str, Any]) -> tuple[list[list[float]], list[float]]
         for each in measurements.get("all_reduces", []):
             model = _TRANSPORTS[each["transport"]]
             workers, size = int(each["workers"]), float(each["bytes"])
+            if workers < 1:
+                raise ValueError("workers")
             # The models are linear in the link, so each factor is the time over a link with one
             # unit.
             rows.append([model(workers, size, unit) for unit in units])
             seconds.append(float(each["seconds"]))
-    except (KeyError, TypeError, ValueError) as problem:
+    except (KeyError, TypeError, ValueError, OverflowError) as problem:
         raise UsageError(
             f"a measurement lacks {problem} or has it wrong: transports are {', '.join(_TRANSPORTS)}"
         ) from None
-    if any(each <= 0 for each in seconds):
+    if any(not 0 < each < math.inf for each in seconds):
         raise UsageError("a measurement took no time, or less: seconds have to be above zero")
+    if not np.isfinite(rows).all():
+        raise UsageError("a measurement has infinitely many bytes, or none that are a number")
     return rows, seconds
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from innet.errors import UsageError
 
 _PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_MOST = 1e100  # larger numbers would overflow in the formulas
 _FRACTIONS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -87,6 +88,9 @@ def parse_range(text: str) -> list[int]:
 
 def _number(text: str, option: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         raise UsageError(f"{option} {text!r} is not a number") from None
+    if number > _MOST:
+        raise UsageError(f"{option} {text!r} is too large")
+    return number

@@ -19,7 +19,7 @@ from innet.errors import (
     NotAuthorized,
 )
 
-_MESSAGE_BYTES = 4096
+_MOST_TEXT = 512
 Result = TypeVar("Result")
 
 
@@ -54,12 +54,19 @@ def attempted(step: Callable[[], tuple[Result, Message]]) -> tuple[Result | None
 
 def all_gathered(gloo: ProcessGroupGloo, mine: Message) -> list[Message]:
     """Return the messages of all processes, by rank."""
-    content = json.dumps(asdict(replace(mine, text=mine.text[: _MESSAGE_BYTES // 8]))).encode()
-    own = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
+    content = json.dumps(asdict(replace(mine, text=mine.text[:_MOST_TEXT]))).encode()
+    sizes = [int(each) for each in _gathered(gloo, torch.tensor([len(content)]))]
+    own = torch.zeros(max(sizes), dtype=torch.uint8)
     own[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    return [
+        Message(**json.loads(bytes(each.tolist()).rstrip(b"\0"))) for each in _gathered(gloo, own)
+    ]
+
+
+def _gathered(gloo: ProcessGroupGloo, own: torch.Tensor) -> list[torch.Tensor]:
     found = [torch.empty_like(own) for _ in range(gloo.size())]
     gloo.allgather([found], [own]).wait()  # type: ignore[attr-defined]
-    return [Message(**json.loads(bytes(each.tolist()).rstrip(b"\0"))) for each in found]
+    return found
 
 
 def refusal_of(messages: Sequence[Message]) -> str:

@@ -45,6 +45,8 @@ class Elastic(Algorithm):
     ) -> None:
         self.check(optimizer)
         step = rate(optimizer)
+        if rho is None and not step > 0:
+            raise UsageError(f"the step size is {step}: it gives no default of rho, so give one")
         self.rho = _COMMON_PULL / (step * transport.workers) if rho is None else rho
         if self.rho <= 0:
             raise UsageError(f"rho is {self.rho}: it has to be positive")

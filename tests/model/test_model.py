@@ -109,6 +109,9 @@ def test_table_2_and_what_people_write():
         lambda: parse_range("8..4"),
         lambda: parse_range("0"),
         lambda: parse_link("0", 0.0),
+        lambda: parse_link("1e400", 0.0),
+        lambda: parse_amount("1e400", "--x"),
+        lambda: parse_time("1e400", "--x"),
         lambda: LinkModel(-1, 0),
         lambda: LinkModel(0, float("nan")),
         lambda: all_reduce.switch(1, LINK, SlotParameters(), hops=0),
@@ -171,7 +174,10 @@ def test_a_fit_has_no_times_below_zero():
         {},
         {"transfers": [{"bytes": 1}]},
         {"transfers": [{"bytes": 1, "seconds": 0}]},
+        {"transfers": [{"bytes": 1, "seconds": float("nan")}]},
+        {"transfers": [{"bytes": float("nan"), "seconds": 1}]},
         {"all_reduces": [{"transport": "mesh", "workers": 2, "bytes": 1, "seconds": 1}]},
+        {"all_reduces": [{"transport": "ring", "workers": 0, "bytes": 1, "seconds": 1}]},
     ],
 )
 def test_measurements_that_say_nothing_are_refused(wrong):

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from racks import rack
+from typer.testing import CliRunner
 
 from innet.errors import UsageError
 from innet.host.agent import Agent
 from innet.host.agreement import WORDS
 from innet.model import all_reduce, collectives
 from innet.model.all_reduce import SlotParameters
+from innet.model.cli import app
 from innet.model.collectives import (
     COLLECTIVES,
     exchanges,
@@ -159,3 +161,12 @@ def test_an_unknown_collective_is_refused():
     ):
         with pytest.raises(UsageError, match="scan"):
             call_()
+
+
+def test_without_room_for_the_values_of_all_workers_even_nothing_takes_a_packet():
+    assert exchanges("all-gather", 300, 0, SlotParameters(lanes=256)) == (1, 1)
+
+
+def test_a_vector_without_elements_is_refused():
+    done = CliRunner().invoke(app, ["collectives", "--model-size", "0"])
+    assert isinstance(done.exception, UsageError)

@@ -11,8 +11,10 @@ import pytest
 from commands import BIN, refuse, run
 from waiting import WITHIN, until
 
+from innet.errors import ServerLost
 from innet.local.processes import announced
 from innet.servers import pbox
+from innet.servers.pbox import benchmark
 
 
 @contextlib.contextmanager
@@ -56,6 +58,21 @@ def test_bench_measures_servers():
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"3 +│ Adam +│ +\d+\.\d\d", done.stdout)
+
+
+def test_bench_raises_the_error_of_the_worker_that_failed(monkeypatch):
+    class Client(contextlib.nullcontext):
+        def __init__(self, rank):
+            super().__init__(self)
+            self.rank = rank
+
+        def push_pull(self, *_):
+            if self.rank:
+                raise ServerLost
+
+    monkeypatch.setattr(benchmark, "connect", lambda _, rank, **__: Client(rank))
+    with pytest.raises(ServerLost):  # rank 0 waits for rank 1 meanwhile
+        benchmark.measure(["nowhere"], workers=2, floats=1, steps=1, timeout=WITHIN)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -103,4 +120,16 @@ def test_what_is_wrong_is_said():
         "--data-host: cannot listen", "innet", "pbox", "serve", "--address", "127.0.0.1:0",
         "--data-host", "192.0.2.1",
     )  # fmt: skip
+    refuse("--memory inf: it has to be a number", "innet", "pbox", "serve", "--memory", "inf")
+    refuse(
+        "--memory inf: it has to be",
+        "innet",
+        "pbox",
+        "rack-server",
+        "-i",
+        "1@lo",
+        "--memory",
+        "inf",
+    )
+    refuse("--megabytes inf", "innet", "pbox", "bench", "127.0.0.1:9", "--megabytes", "inf")
     refuse("optimizer 'Lion'", "innet", "pbox", "bench", "127.0.0.1:9", "--optimizer", "Lion")

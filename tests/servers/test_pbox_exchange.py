@@ -162,6 +162,20 @@ def test_a_quorum_goes_on_and_the_late_gradient_is_dropped(addresses):
     assert [each["late"] for each in found] == [1, 1, 1]
 
 
+def test_a_submitted_step_has_the_learning_rate_of_its_call(addresses):
+    gate, found = threading.Event(), [np.zeros(10, F)]
+    with pbox.connect(
+        addresses, job="test", rank=0, workers=1, keys=[10], optimizer=pbox.SGD(lr=1.0)
+    ) as client:
+        client._executor.submit(gate.wait)  # as an exchange that takes long
+        client.lr = 0.5
+        future = client.submit([np.ones(10, F)], found)
+        client.lr = 0.25
+        gate.set()
+        future.result(WITHIN)
+    assert (found[0] == -0.5).all()
+
+
 def test_submitted_keys_are_exchanged_in_order(addresses):
     def work(client):
         mine = gradients(client.rank, 0)

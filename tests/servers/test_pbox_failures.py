@@ -1,6 +1,7 @@
 """Every failure is reported in time, with the worker's or the server's name."""
 
 import _thread
+import fcntl
 import multiprocessing
 import os
 import re
@@ -9,6 +10,8 @@ import socket
 import subprocess
 import threading
 import time
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ import pytest
 from commands import BIN
 from mortal import Mortal
 from pbox_workers import WITHIN
+from waiting import until
 
 from innet.errors import (
     AlreadyExists,
@@ -30,6 +34,7 @@ from innet.errors import (
 )
 from innet.local.ports import free_tcp_port
 from innet.servers import pbox
+from innet.servers.pbox import native
 
 F = np.float32
 TOKEN = "of the job"  # noqa: S105
@@ -200,6 +205,73 @@ def test_who_does_not_fit_is_refused_and_the_job_goes_on(server, options, kind, 
             pushing = Pushing(first)
             second.push_pull(ones())
             assert pushing.future.exception(WITHIN) is None
+
+
+def test_without_an_address_it_is_said():
+    with pytest.raises(UsageError, match="no parameter server: give the address of at least one"):
+        pbox.connect([], job="test", rank=0, workers=1, keys=[1])
+
+
+def test_after_counts_that_did_not_come_the_client_is_not_used_any_more():
+    with pbox.Server() as server, joined(server, workers=1) as client:
+        client._connections._timeout = 0.2
+        with server._jobs._lock, pytest.raises(ServerLost, match="does not answer"):
+            client.counts()
+        with pytest.raises(ParameterServerError, match="cannot be used after an error"):
+            client.push_pull(ones())
+
+
+@pytest.mark.parametrize("function", ["client_new", "client_set_line"])
+def test_a_client_without_memory_is_refused_and_leaves_the_job(server, monkeypatch, function):
+    monkeypatch.setattr(native, "library", partial(Failing, native.library(), function))
+    with pytest.raises(NoCapacity, match="no memory for a client"):
+        joined(server, workers=1)
+    monkeypatch.undo()
+    with joined(server, workers=1) as client:
+        client.push_pull(ones())
+
+
+def test_a_job_without_memory_for_its_orders_is_refused(monkeypatch):
+    with pbox.Server(cores=2, memory_bytes=1 << 24) as server:
+        last = server._cores[-1]
+        monkeypatch.setattr(last, "_library", Failing(native.library(), "core_add"))
+        with pytest.raises(NoCapacity, match="cannot allocate"):
+            joined(server, workers=1)
+        monkeypatch.undo()
+        with joined(server, workers=1) as client:
+            client.push_pull(ones())
+
+
+def test_a_failure_is_reported_whoever_leaves_meanwhile():
+    """The reader of the cores' reports waits, as for a worker that does not read its error."""
+    workers, cores = 24, 8
+    with pbox.Server(cores=cores) as server, ExitStack() as stack:
+        fcntl.fcntl(server._events.into, fcntl.F_SETPIPE_SZ, 4096)  # room for 170 reports
+
+        def counted(name):
+            return sum(int(core.counts()[name]) for core in server._cores)
+
+        wrong = stack.enter_context(joined(server, job="wrong", workers=1))
+        clients = [stack.enter_context(joined(server, rank, workers)) for rank in range(workers)]
+        until(lambda: counted("connections") == cores * (1 + workers))
+        with server._jobs._lock:
+            for sock in [each for client in clients for each in client._connections.cores]:
+                sock.shutdown(socket.SHUT_RDWR)
+            until(lambda: counted("connections") == cores)
+            wrong._connections.cores[0].send(bytes(32))
+            until(lambda: counted("refused"))
+        with pytest.raises(ParameterServerError, match="worker 0 was removed from the job"):
+            wrong.push_pull(ones())
+
+
+class Failing:
+    """The compiled library, one of whose functions finds no memory."""
+
+    def __init__(self, library, function):
+        self._library, self._function = library, function
+
+    def __getattr__(self, name):
+        return (lambda *_: 0) if name == self._function else getattr(self._library, name)
 
 
 def test_the_initial_values_are_waited_for(server):

@@ -186,7 +186,7 @@ def test_what_is_not_finite_reaches_the_result():
     "settings",
     [
         {"lr": -1.0}, {"lr": float("nan")}, {"lr": "1"}, {"beta1": 1.0}, {"eps": float("inf")},
-        {"weight_decay": -0.1},
+        {"weight_decay": -0.1}, {"lr": 10**400},
     ],
 )  # fmt: skip
 def test_a_hyperparameter_out_of_range_is_refused(settings):

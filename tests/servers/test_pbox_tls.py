@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import socket
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from innet.rpc import tls
 from innet.rpc.certificates import issue, make
 from innet.rpc.issued import revoke
 from innet.servers import pbox
+from innet.servers.pbox import secured
 
 SIZES = [100_000, 3]
 
@@ -174,6 +176,18 @@ def test_connections_that_say_nothing_keep_nobody_out(server: pbox.Server, folde
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port), WITHIN))
         with member(server, folder) as client:
             client.push_pull([np.ones(100, np.float32)])
+
+
+def test_a_server_is_closed_at_once_also_during_a_handshake(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(secured, "_HANDSHAKE_WITHIN_S", 2 * WITHIN)
+    with pbox.Server(tls=folder) as server:
+        host, _, port = server.address.rpartition(":")
+        front = server._fronts[0]
+        with socket.create_connection((host, int(port))):
+            until(lambda: any(isinstance(each, ssl.SSLSocket) for each in list(front._greeting)))
+            server.close()
 
 
 def test_the_commands_use_tls(folder: Path):

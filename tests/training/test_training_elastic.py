@@ -14,6 +14,7 @@ from training_problem import (
     weights,
 )
 
+from innet.errors import UsageError
 from innet.training import make
 from innet.training.elastic import ElasticServer, HogwildElasticServer
 from innet.training.transports import threads
@@ -44,9 +45,9 @@ def original(steps: int) -> tuple[list[torch.Tensor], torch.Tensor]:
     return local, centre
 
 
-def synchronous(steps: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+def synchronous(steps: int, workers: int = WORKERS) -> tuple[list[torch.Tensor], torch.Tensor]:
     """Return the weights and the centre of Algorithms 2 to 4."""
-    local = [weights(fresh_model()) for _ in range(WORKERS)]
+    local = [weights(fresh_model()) for _ in range(workers)]
     centre = weights(fresh_model())
     for step in range(steps):
         before = local
@@ -82,6 +83,23 @@ def test_rings_trees_and_packing_change_nothing(wrap, packing):
     found = train("sync-easgd-3", rho=RHO, wrap=wrap, packing=packing, finish=both)
     assert all(torch.equal(common, found[0][1]) for _, common in found)
     assert close(found[0][1], centre)
+
+
+def test_the_replicas_of_all_nodes_pull_the_centre():
+    """Equation (2) sums over all workers, also if they are two replicas on each of two nodes."""
+    nodes, between = [threads.group(2) for _ in range(2)], threads.group(2)
+
+    def wrap(transport):
+        node, replica = divmod(transport.rank, 2)
+        tree = Tree(nodes[node][replica], None if replica else between[node])
+        assert (tree.rank, tree.workers) == (transport.rank, 4)
+        return tree
+
+    local, centre = synchronous(STEPS, workers=4)
+    found = train("sync-easgd-2", workers=4, rho=RHO, wrap=wrap, finish=both)
+    for worker, (mine, common) in enumerate(found):
+        assert close(mine, local[worker])
+        assert close(common, centre)
 
 
 @pytest.mark.parametrize("name", ["async-easgd", "hogwild-easgd"])
@@ -185,6 +203,14 @@ def test_only_one_worker_computes_at_a_time_in_original_easgd():
 
     threads.run(WORKERS, work)
     assert max(most) == 1
+
+
+def test_a_step_size_of_zero_gives_no_rho():
+    model = fresh_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    [transport] = threads.group(1)
+    with transport, pytest.raises(UsageError, match="no default of rho, so give one"):
+        make("sync-easgd-2", model, optimizer, transport)
 
 
 def test_by_default_all_workers_together_pull_nine_tenths_of_the_way():

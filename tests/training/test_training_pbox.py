@@ -1,6 +1,7 @@
 """Over separate parameter servers the algorithms reach the results of a plain loop."""
 
 import itertools
+import threading
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from training_problem import (
     train,
     weights,
 )
-from waiting import WITHIN
+from waiting import WITHIN, until
 
 from innet.errors import UsageError
 from innet.rpc.certificates import make as make_certificates
@@ -202,3 +203,25 @@ def test_a_broadcast_is_worker_0s_very_bits(over):
 
     for found in threads.run(WORKERS, work):
         assert torch.equal(found.view(torch.int32), given.view(torch.int32))
+
+
+def test_jobs_are_numbered_in_the_order_of_the_calls(addresses, request):
+    """A worker's background may be late: the others' broadcast must not meet its mean."""
+
+    def work(transport):
+        own = PBoxTransport(
+            addresses, job=request.node.name, rank=transport.rank, workers=2, timeout=WITHIN
+        )
+        late = threading.Event()
+        if transport.rank:
+            own._background.run(lambda given: (late.wait(WITHIN), given)[1], torch.ones(1))
+        mean = own.all_reduce(torch.full((3,), float(transport.rank)))
+        if not transport.rank:
+            until(lambda: own._jobs)
+        started = own.broadcast(torch.full((5,), float(transport.rank)))
+        late.set()
+        found = mean.result(WITHIN)
+        own.close()
+        return started.tolist(), found.tolist()
+
+    assert threads.run(2, work) == [([0.0] * 5, [0.5] * 3)] * 2

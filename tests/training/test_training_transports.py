@@ -161,6 +161,24 @@ def test_replicas_sum_in_a_tree_and_the_first_goes_between_the_nodes(replicas: i
     assert (found[0][1] - mean(2 * replicas, 20)).abs().max() < 1e-6
 
 
+def test_a_worker_that_ends_without_its_message_is_noticed(monkeypatch):
+    monkeypatch.setattr(threads, "WITHIN", 0.2)
+
+    def work(transport):
+        if transport.rank:
+            with pytest.raises(PeerFailed, match="no message of worker 0"):
+                transport.receive(0, 4)
+
+    threads.run(2, work)
+
+
+def test_a_transport_that_is_closed_takes_no_more_vectors():
+    [transport] = threads.group(1)
+    transport.close()
+    with pytest.raises(UsageError, match="the transport is closed"):
+        transport.all_reduce(torch.ones(3))
+
+
 def test_a_worker_that_breaks_down_is_noticed_by_those_who_wait():
     def work(transport):
         if transport.rank == 1:

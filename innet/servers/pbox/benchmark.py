@@ -77,6 +77,9 @@ def measure(
 
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(zero_compute_engine, rank) for rank in range(workers)]
-        times = [each.result() for each in futures]
+    problems = [problem for each in futures if (problem := each.exception())]
+    if problems:  # raise the first failure, not the barrier that it broke
+        raise min(problems, key=lambda each: isinstance(each, threading.BrokenBarrierError))
+    times = [each.result() for each in futures]
     seconds = max(ended for _, ended in times) - min(began for began, _ in times)
     return Rate(workers, steps, floats * 4, seconds)

@@ -8,12 +8,15 @@ import structlog
 import typer
 from rich.table import Table
 
+from innet.errors import UsageError
 from innet.telemetry import logs
 from innet.terminal.console import console, say
 from innet.terminal.options import LogFormat, LogFormatted, MetricsAddress, ServedAddress, Verbose
 from innet.terminal.signals import StopRequest
 
+MOST_GIB = 1 << 30
 DEFAULT_ADDRESS = "127.0.0.1:19791"
+_MOST_MEGABYTES = 1_000_000
 
 app = typer.Typer(
     no_args_is_help=True, help="Run parameter servers, which sum gradients without a switch."
@@ -57,6 +60,8 @@ def serve(
     """
     from innet.servers.pbox.server import Server
 
+    if not memory < MOST_GIB:
+        raise UsageError(f"--memory {memory:g}: it has to be a number of GiB below {MOST_GIB}")
     logs.configure(verbose=verbose, log_format=log_format)
     log = structlog.get_logger("innet.servers.pbox")
     with contextlib.ExitStack() as stack:
@@ -111,6 +116,10 @@ def bench(
     from innet.servers.pbox import benchmark
     from innet.servers.pbox.optimizers import by_name
 
+    if not megabytes < _MOST_MEGABYTES:
+        raise UsageError(
+            f"--megabytes {megabytes:g}: it has to be a number below {_MOST_MEGABYTES}"
+        )
     rate = benchmark.measure(
         addresses,
         workers=workers,

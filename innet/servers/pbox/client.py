@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from innet.errors import ClientClosed, ParameterServerError, ServerLost, UsageError
+from innet.errors import ClientClosed, NoCapacity, ParameterServerError, ServerLost, UsageError
 from innet.machine.forks import Owner
 from innet.servers.pbox import native
 from innet.servers.pbox.connections import Connections, CoreConnection, closed, open_connections
@@ -68,9 +68,11 @@ def connect(
     - `tls`: a folder with a worker's certificate, for servers that were started with ``--tls``.
 
     Raises UsageError, NotAuthorized, AlreadyExists (the rank is taken), NoCapacity (no memory for
-    the job), ServerLost (no server answers) and WorkerLost (worker 0 did not send the initial
-    values).
+    the job or its client), ServerLost (no server answers) and WorkerLost (worker 0 did not send the
+    initial values).
     """
+    if not addresses:
+        raise UsageError("no parameter server: give the address of at least one, HOST:PORT")
     for name, value, allowed in (
         ("mode", mode, ("sync", "async")),
         ("reduction", reduction, ("mean", "sum")),
@@ -111,7 +113,11 @@ def connect(
         timeout,
         ClientTls(tls) if tls else None,
     )
-    client = Client(connections, cores, registration, optimizer.lr if optimizer else 0.0)
+    try:
+        client = Client(connections, cores, registration, optimizer.lr if optimizer else 0.0)
+    except BaseException:
+        connections.close(goodbye=False)
+        raise
     try:
         client._begin(initial)  # noqa: SLF001 - it is not for others
     except BaseException:
@@ -127,6 +133,7 @@ class Client:
     its own result array. Threads may share a client: it runs one exchange at a time.
 
     After any error but UsageError the client cannot be used any more: close it and connect anew.
+    The constructor raises NoCapacity if there is no memory.
     """
 
     def __init__(
@@ -138,7 +145,7 @@ class Client:
     ) -> None:
         self.rank, self.workers = registration.rank, registration.workers
         self.lr = rate
-        """The learning rate of the pushes that follow. It must be the same for all workers of a step."""
+        """The learning rate of the calls that follow. It must be the same for all workers of a step."""
         self._names, self._sizes = registration.names, registration.sizes
         self._timeout = registration.timeout_s + _SERVERS_SLACK_S
         self._optimizes = registration.optimizer is not None
@@ -151,9 +158,10 @@ class Client:
         self._executor = ThreadPoolExecutor(1, "pbox client")  # starts a thread on first use
         controls = np.array([each.fileno() for each in connections.controls], np.int32)
         self._client = self._library.client_new(len(cores), len(controls), native.address(controls))
-        for number, core in enumerate(cores):
-            where, count = native.address(core.pieces), len(core.pieces)
-            self._library.client_set_line(self._client, number, core.sock.fileno(), count, where)
+        if not self._client or not all(map(self._set_line, range(len(cores)), cores)):
+            if self._client:
+                self._library.client_free(self._client)
+            raise NoCapacity("this machine has no memory for a client: use more servers")
 
     def push_pull(
         self, gradients: Arrays, out: Arrays | None = None, *, keys: Sequence[int] | None = None
@@ -164,12 +172,17 @@ class Client:
         keys only, by number, in this order. Raises UsageError for arrays that do not fit,
         ServerLost, WorkerLost, and ClientClosed.
         """
+        self._push_pull(gradients, out, keys, self.lr)
+
+    def _push_pull(
+        self, gradients: Arrays, out: Arrays | None, keys: Sequence[int] | None, rate: float
+    ) -> None:
         self._check("gradients", gradients, keys)
         if out is not None:
             self._check("out", out, keys, writeable=True)
         else:
             self._check("gradients", gradients, keys, writeable=True)
-        self._exchange(Kind.PUSH, gradients, gradients if out is None else out, keys)
+        self._exchange(Kind.PUSH, gradients, gradients if out is None else out, keys, rate)
 
     def submit(
         self, gradients: Arrays, out: Arrays | None = None, *, keys: Sequence[int] | None = None
@@ -180,7 +193,7 @@ class Client:
         job must submit in the same order.
         """
         self._check_usable()
-        return self._executor.submit(self.push_pull, gradients, out, keys=keys)
+        return self._executor.submit(self._push_pull, gradients, out, keys, self.lr)
 
     def pull(self, out: Arrays, *, keys: Sequence[int] | None = None) -> None:
         """Put the present parameters into `out`, without a step. Raises as :meth:`push_pull`."""
@@ -197,9 +210,14 @@ class Client:
         with self._exchanging:
             self._check_usable()
             connections = self._connections
-            found = [
-                connections.ask(each, {"counts": True}, "counts") for each in connections.servers
-            ]
+            try:
+                found = [
+                    connections.ask(each, {"counts": True}, "counts")
+                    for each in connections.servers
+                ]
+            except BaseException as problem:
+                self._break(problem)
+                raise
         totals = {name: sum(each[name] for each in found) for name in found[0]}
         return {**totals, "most_stale": max(each["most_stale"] for each in found)}
 
@@ -230,6 +248,13 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _set_line(self, number: int, core: CoreConnection) -> bool:
+        where, count = native.address(core.pieces), len(core.pieces)
+        made: bool = self._library.client_set_line(
+            self._client, number, core.sock.fileno(), count, where
+        )
+        return made
+
     def _begin(self, initial: Arrays | None) -> None:
         """Send the initial values if this is rank 0, and wait until all servers have them."""
         if self.rank == 0 and self._optimizes:
@@ -239,7 +264,12 @@ class Client:
         self._connections.await_ready()
 
     def _exchange(
-        self, kind: int, gradients: Arrays, out: Arrays, keys: Sequence[int] | None
+        self,
+        kind: int,
+        gradients: Arrays,
+        out: Arrays,
+        keys: Sequence[int] | None,
+        rate: float = 0.0,
     ) -> None:
         with self._exchanging:
             self._check_usable()
@@ -252,16 +282,20 @@ class Client:
                 wanted[key] = True
             try:
                 self._library.client_begin(
-                    self._client, kind, source, target, native.address(wanted), float(self.lr)
+                    self._client, kind, source, target, native.address(wanted), float(rate)
                 )
                 self._finish()
             except BaseException as problem:
-                self._broken = (
-                    problem
-                    if isinstance(problem, Exception)
-                    else ParameterServerError("an exchange was interrupted")
-                )
+                self._break(problem)
                 raise
+
+    def _break(self, problem: BaseException) -> None:
+        """Refuse further calls because of this error."""
+        self._broken = (
+            problem
+            if isinstance(problem, Exception)
+            else ParameterServerError("an exchange was interrupted")
+        )
 
     def _finish(self) -> None:
         moved, since = -1, time.monotonic()

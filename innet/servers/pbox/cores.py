@@ -38,9 +38,10 @@ class Core:
         moment: np.void = self._counts.copy().view(native.CORE_COUNTS)[0]
         return moment
 
-    def add(self, job: int) -> None:
-        """Hand over a job that ``job_new`` has made; the core frees it."""
-        self._library.core_add(self._core, job)
+    def add(self, job: int) -> bool:
+        """Hand over a job that ``job_new`` has made; the core frees it. Return False without memory."""
+        added: bool = self._library.core_add(self._core, job)
+        return added
 
     def remove(self, number: int) -> None:
         """End a job. The core reports REMOVED once it has freed the job."""

@@ -220,13 +220,15 @@ class ServedJob:
             if not job:
                 for other in made:
                     library.job_free(other)
-                raise NoCapacity(
-                    f"this server cannot allocate {needed:,} bytes for the job "
-                    f"{mine.job!r}: use more servers"
-                )
+                raise NoCapacity(_too_large_to_allocate(mine.job, needed))
             made.append(job)
-        for its, job in zip(self._cores, made, strict=True):
-            its.add(job)
+        for number, (its, job) in enumerate(zip(self._cores, made, strict=True)):
+            if not its.add(job):
+                for other in made[number:]:
+                    library.job_free(other)
+                for other_core in self._cores[:number]:
+                    other_core.remove(self.number)
+                raise NoCapacity(_too_large_to_allocate(mine.job, needed))
         return int(needed)
 
 
@@ -235,6 +237,10 @@ def _too_large(job: str, needed: int, left: int) -> str:
         f"the job {job!r} needs {needed:,} bytes of this server, which has {left:,} left: "
         "use more servers, or give it more with --memory"
     )
+
+
+def _too_large_to_allocate(job: str, needed: int) -> str:
+    return f"this server cannot allocate {needed:,} bytes for the job {job!r}: use more servers"
 
 
 def _digest(token: str) -> bytes:

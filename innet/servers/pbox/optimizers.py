@@ -5,7 +5,7 @@ PyTorch computes on a CPU. `docs/pbox.md` maps them to the equations of Arnold, 
 Distributed Deep Learning" (2016), and lists the differences.
 """
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
@@ -34,7 +34,7 @@ class Optimizer:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+            if not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
                 raise UsageError(
                     f"{self.name}: {field.name}={value!r} has to be a number of at least 0"
                 )

@@ -68,10 +68,9 @@ class CoreEvent(enum.IntEnum):
     """An event that a core reports about a job."""
 
     REMOVED = 0  # the job's memory is free
-    LEFT = 1  # a worker's connection has ended
-    MISSED = 2  # a worker has left without a push that the others need
-    SILENT = 3  # a worker has kept the others waiting for too long
-    BROKE = 4  # a worker has broken a rule
+    MISSED = 1  # a worker has left without a push that the others need
+    SILENT = 2  # a worker has kept the others waiting for too long
+    BROKE = 3  # a worker has broken a rule
 
 
 class Outcome(enum.IntEnum):

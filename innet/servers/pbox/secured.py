@@ -37,9 +37,9 @@ class ServerTls:
         self._context, self._revocations = identity.server_context(), Revocations(identity.revoked)
 
     def admit(self, sock: socket.socket) -> ssl.SSLSocket:
-        """Return a connection over TLS. The handshake has a limit of 10 s. Raises OSError."""
+        """Return a connection whose TLS handshake is to come, with a limit of 10 s. Raises OSError."""
         sock.settimeout(_HANDSHAKE_WITHIN_S)
-        return self._context.wrap_socket(sock, server_side=True)
+        return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
     def check(self, shown: dict[str, Any]) -> None:
         """Raise NotAuthorized if the certificate that was shown may not join jobs, or is revoked."""
@@ -111,19 +111,34 @@ class Front:
         made = False
         try:
             _keep_alive(sock)
-            made = self._relay(sock)
+            made = self._relay(self._wrapped(sock))
         except OSError:
             pass  # it does not speak TLS, has no certificate of our authorities, or has gone
         finally:
             with self._lock:
-                self._greeting.pop(sock)
+                self._greeting = {
+                    each: thread
+                    for each, thread in self._greeting.items()
+                    if thread is not threading.current_thread()
+                }
             if not made:
                 self._room.release()
                 sock.close()
 
-    def _relay(self, sock: socket.socket) -> bool:
+    def _wrapped(self, sock: socket.socket) -> ssl.SSLSocket:
+        """Return the connection for TLS. From now on `close` has to end it, instead of `sock`."""
+        secured = self._security.admit(sock)
+        with self._lock:
+            self._greeting[secured] = self._greeting.pop(sock)
+            if self._closed.is_set():
+                secured.close()
+                raise ConnectionAbortedError
+        return secured
+
+    def _relay(self, secured: ssl.SSLSocket) -> bool:
         with contextlib.ExitStack() as stack:
-            secured = stack.enter_context(self._security.admit(sock))
+            stack.enter_context(secured)
+            secured.do_handshake()
             shown = tls.shown_to(secured)
             try:
                 self._check(shown)

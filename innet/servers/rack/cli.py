@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from innet.errors import UsageError
+from innet.servers.pbox.cli import MOST_GIB
 from innet.switch.cli import (
     DEFAULT_GRPC_ADDRESS,
     Cores,
@@ -62,6 +63,8 @@ def rack_server(
     from innet.switch.p4runtime.service import P4RuntimeService
 
     logs.configure(verbose=verbose, log_format=log_format)
+    if not memory < MOST_GIB:
+        raise UsageError(f"--memory {memory:g}: it has to be a number of GiB below {MOST_GIB}")
     if not 0 < cpu_port < _DROP_PORT:
         raise UsageError(f"--cpu-port {cpu_port}: it has to be a number below {_DROP_PORT}")
     endpoint = p4runtime_endpoint(

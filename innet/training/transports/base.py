@@ -103,13 +103,16 @@ class Background:
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._closed = False
         # A daemon thread lets a failed script end, even if its communication still waits for
         # something.
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
     def run(self, reduce: Callable[[Tensor], Tensor], vector: Tensor) -> Future[Tensor]:
-        """Run `reduce(vector)` in the thread, in the order of the calls."""
+        """Run `reduce(vector)` in the thread, in call order. Raises UsageError if it is closed."""
+        if self._closed:
+            raise UsageError("the transport is closed: make another one")
         future: Future[Tensor] = Future()
         future.set_running_or_notify_cancel()  # cannot be cancelled: the other workers rely on it
         self._calls.put((future, reduce, vector))
@@ -117,6 +120,7 @@ class Background:
 
     def close(self, *, abandon: bool = False) -> None:
         """End the thread after the calls that were begun; with `abandon`, do not wait for them."""
+        self._closed = True
         self._calls.put(None)
         if not abandon:
             self._thread.join()

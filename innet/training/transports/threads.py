@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -100,7 +101,8 @@ class ThreadTransport(Transport):
 
     def receive(self, source: int, size: int) -> Tensor:
         """Take the next message out of this thread's queue."""
-        while not self.hub.failed:
+        deadline = time.monotonic() + WITHIN
+        while not self.hub.failed and time.monotonic() < deadline:
             try:
                 message = self.hub.messages[source, self.rank].get(timeout=_LOOK)
             except queue.Empty:
@@ -108,10 +110,7 @@ class ThreadTransport(Transport):
             if message.numel() != size:
                 raise UsageError(f"a message of {message.numel()} bytes where {size} were due")
             return message
-        raise PeerFailed(
-            f"no message of worker {source}, because a worker broke down: see its error, and start all "
-            "again"
-        )
+        raise PeerFailed(f"no message of worker {source}: {LOST}")
 
     def connect(self, size: int, make: Callable[[], CentreServer]) -> CentreClient:
         """Return a client of a server that all threads share."""

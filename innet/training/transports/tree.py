@@ -19,13 +19,19 @@ class Tree(Transport):
     """A binomial tree over the messages of another transport. Closing it closes that transport too.
 
     `between` is the network between the nodes, with one end per node. Replica 0 of every node must
-    give it. Nodes must have the same number of replicas.
+    give it. Nodes must have the same number of replicas. The worker's `rank` counts the replicas of all
+    nodes. All replicas of a node make their ends at the same time.
     """
 
     def __init__(self, over: Transport, between: Transport | None = None) -> None:
         self._over, self._between = over, between
-        self.rank, self.workers = over.rank, over.workers
-        self._background = Background(f"innet-tree-{over.rank}")
+        self._replica, self._replicas = over.rank, over.workers
+        here = [between.rank, between.workers] if between else [0, 1]
+        # Only the first replica knows the number of the node, and of the nodes.
+        node, nodes = map(int, self._down(torch.tensor(here, dtype=torch.float32)).tolist())
+        self.rank = node * self._replicas + self._replica
+        self.workers = nodes * self._replicas
+        self._background = Background(f"innet-tree-{self.rank}")
 
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
         """Compute the mean: up the tree, between the nodes, and down the tree."""
@@ -33,7 +39,7 @@ class Tree(Transport):
 
     def broadcast(self, vector: Tensor) -> Tensor:
         """Broadcast the vector of the first node's first replica down the tree."""
-        if self._between and not self.rank:
+        if self._between and not self._replica:
             vector = self._between.broadcast(vector)
         return self._down(vector)
 
@@ -49,8 +55,8 @@ class Tree(Transport):
             self._between.close(abandon=abandon)
 
     def _mean(self, vector: Tensor) -> Tensor:
-        mean = self._up(vector) / self.workers
-        if self._between and not self.rank:
+        mean = self._up(vector) / self._replicas
+        if self._between and not self._replica:
             mean = self._between.all_reduce(mean).result()
         return self._down(mean)
 
@@ -58,23 +64,27 @@ class Tree(Transport):
         """Return the sum of this rank and all below it. Rank r sends it to r less its lowest set bit."""
         total = vector.clone()
         bit = 1
-        while bit < self.workers and not self.rank & bit:
-            if self.rank + bit < self.workers:
-                total += self._receive(self.rank + bit, vector.numel())
+        while bit < self._replicas and not self._replica & bit:
+            if self._replica + bit < self._replicas:
+                total += self._receive(self._replica + bit, vector.numel())
             bit *= 2
-        if self.rank:
-            self._over.send(self.rank & (self.rank - 1), total.clone().view(torch.uint8))
+        if self._replica:
+            self._over.send(self._replica & (self._replica - 1), total.clone().view(torch.uint8))
         return total
 
     def _down(self, vector: Tensor) -> Tensor:
         """Return rank 0's vector, passed down along the same edges."""
-        lowest = self.rank & -self.rank if self.rank else 1 << (self.workers - 1).bit_length()
-        if self.rank:
-            vector = self._receive(self.rank - lowest, vector.numel())
+        lowest = (
+            self._replica & -self._replica
+            if self._replica
+            else 1 << (self._replicas - 1).bit_length()
+        )
+        if self._replica:
+            vector = self._receive(self._replica - lowest, vector.numel())
         bit = lowest // 2
         while bit:
-            if self.rank + bit < self.workers:
-                self._over.send(self.rank + bit, vector.clone().view(torch.uint8))
+            if self._replica + bit < self._replicas:
+                self._over.send(self._replica + bit, vector.clone().view(torch.uint8))
             bit //= 2
         return vector.clone()
 

@@ -261,7 +261,6 @@ void give_up_on(struct core *core, struct job *job, uint32_t rank)
     job->gone[rank] = true;
     job->gone_count++;
     job->seat[rank] = NULL;
-    tell(core, job, EVENT_LEFT, rank, 0);
     if (job->asynchronous || job->failed || !job->waiting)
         return;
     for (uint32_t i = 0; i < job->chunks && !job->failed; i++)
