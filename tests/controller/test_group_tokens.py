@@ -132,7 +132,7 @@ def grouped(
     allgather = dist.ProcessGroupGloo.allgather
 
     def recorded(group: Any, found: Any, own: list[torch.Tensor], *more: Any) -> Any:
-        said.extend(bytes(each.tolist()) for each in own)
+        said.extend(each.numpy().tobytes() for each in own)
         return allgather(group, found, own, *more)
 
     where, timeout = f"tcp://127.0.0.1:{port}", timedelta(seconds=WITHIN)

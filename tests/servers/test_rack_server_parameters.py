@@ -29,7 +29,7 @@ from innet.host.quantizers import fixed_point
 from innet.local.faults import DOWN, LOST, Faults
 from innet.servers.pbox import SGD, Adam, Momentum, Optimizer
 from innet.servers.pbox.native import library
-from innet.wire.parameters import most
+from innet.wire import parameters
 
 LANES = 64
 WIDTH = LANES - 8
@@ -337,12 +337,13 @@ def test_more_parameters_than_there_is_room_for_are_refused():
         check_steps(agents, SGD(lr=0.1), steps=1)
 
 
-def test_steps_end_at_the_largest_number_that_all_workers_can_send(racks: Forest):
+def test_steps_end_at_the_largest_number_that_all_workers_can_send(racks: Forest, monkeypatch):
+    most = 30
+    monkeypatch.setattr(parameters, "most", lambda _: most)
     with racks.workers("pbox", AT) as agents:
         held = begun(agents, SGD(lr=0.5))
-        for each in held:
-            each._steps = most(len(agents)) - 1
-        together(agents, lambda rank, _: held[rank].step(values(rank)))
+        for _ in range(most):
+            together(agents, lambda rank, _: held[rank].step(values(rank)))
         for rank, each in enumerate(held):
             with pytest.raises(ServerLost, match="again with begin"):
                 each.step(values(rank))
