@@ -124,6 +124,23 @@ def test_a_p4info_of_too_many_bytes_is_refused(controller):
     assert f"bytes: {admission.MAX_INFO_BYTES} are the most" in message
 
 
+def test_so_is_a_p4info_in_several_parts(switch, controller):
+    """A message that is there twice is read as the sum of its parts."""
+    first = with_tables(1, "x" * (admission.MAX_INFO_BYTES + 1)).p4info
+    request = p4rt.SetForwardingPipelineConfigRequest(
+        action=p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+        election_id=uint128(controller.election),
+        config=p4rt.ForwardingPipelineConfig(p4info=first),
+    )
+    last = p4rt.SetForwardingPipelineConfigRequest()
+    last.config.p4_device_config = ROUTER.json
+    with calling(switch, "SetForwardingPipelineConfig") as call:
+        content = request.SerializeToString() + last.SerializeToString()
+        code, message = refusal(lambda: call(content, timeout=WITHIN))
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert f"bytes: {admission.MAX_INFO_BYTES} are the most" in message
+
+
 @pytest.mark.parametrize("bits", [-1, 1 << 30, 33])
 def test_a_p4info_with_other_widths_than_the_program_is_refused(bits):
     made = deepcopy(ROUTER)
