@@ -34,7 +34,7 @@ def write(engine: Engine, schema: Schema, entry: p4rt.RegisterEntry) -> None:
     register = schema.register(entry.register_id)
     bits = _bits(register, entry.data)
     cells = indices(register, entry)
-    engine.arrays.set_register(register.name, cells.start, [bits] * len(cells))
+    engine.arrays.fill_register(register.name, cells.start, len(cells), bits)
 
 
 def _data(register: Register, bits: int) -> p4data_pb2.P4Data:
