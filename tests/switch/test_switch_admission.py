@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
+import control_plane
 import grpc
 import pytest
 from p4runtime_client import WITHIN, Controller, Names, refusal, uint128, update_errors
@@ -17,8 +18,9 @@ from tiny_programs import Program, program
 from innet.errors import UnsupportedProgram
 from innet.p4runtime import p4info_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.rpc.status import Refusal
 from innet.switch import bmv2json
-from innet.switch.p4runtime import admission, info
+from innet.switch.p4runtime import admission, device, info
 from innet.switch.p4runtime.schema import Schema
 
 ROUTER = program("router")
@@ -75,6 +77,22 @@ def test_what_anybody_may_ask_has_to_be_short(switch):
     assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+def test_a_request_that_reads_too_many_entities_is_refused(monkeypatch):
+    """Anybody may read, and a short request can be for millions of cells."""
+    monkeypatch.setattr(device, "MAX_READ", 6)
+    with contextlib.closing(device.Device([], 510, 511, lambda _: None)) as made:
+        config = p4rt.ForwardingPipelineConfig(
+            p4info=control_plane.PROGRAM.p4info, p4_device_config=control_plane.PROGRAM.json
+        )
+        made.configure(p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT, config)
+        last, wide = map(control_plane.register, ("last", "wide"))
+        found, results = made.read([last, wide])
+        assert (len(found), results) == (6, [None, None])
+        with pytest.raises(Refusal, match="6 entities are the most that one request reads") as no:
+            made.read([last, last])
+    assert no.value.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
 @pytest.mark.parametrize("method", ["Write", "SetForwardingPipelineConfig", "Read", "Capabilities"])
 def test_what_is_no_message_is_refused_as_that(switch, method):
     with calling(switch, method) as call:
@@ -120,6 +138,23 @@ def test_a_p4info_of_too_many_bytes_is_refused(controller):
     code, message = refusal(
         controller.configure, with_tables(1, "x" * (admission.MAX_INFO_BYTES + 1))
     )
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert f"bytes: {admission.MAX_INFO_BYTES} are the most" in message
+
+
+def test_so_is_a_p4info_in_several_parts(switch, controller):
+    """A message that is there twice is read as the sum of its parts."""
+    first = with_tables(1, "x" * (admission.MAX_INFO_BYTES + 1)).p4info
+    request = p4rt.SetForwardingPipelineConfigRequest(
+        action=p4rt.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+        election_id=uint128(controller.election),
+        config=p4rt.ForwardingPipelineConfig(p4info=first),
+    )
+    last = p4rt.SetForwardingPipelineConfigRequest()
+    last.config.p4_device_config = ROUTER.json
+    with calling(switch, "SetForwardingPipelineConfig") as call:
+        content = request.SerializeToString() + last.SerializeToString()
+        code, message = refusal(lambda: call(content, timeout=WITHIN))
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert f"bytes: {admission.MAX_INFO_BYTES} are the most" in message
 

@@ -6,14 +6,29 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from control_plane import NAMES, PROGRAM, Batch, Type, entry, frame, register, state, update, write
+from control_plane import (
+    NAMES,
+    PROGRAM,
+    ROUTES,
+    Batch,
+    Type,
+    entry,
+    frame,
+    register,
+    state,
+    update,
+    write,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from p4runtime_client import Controller, group, update_errors
+from p4runtime_client import Controller, Names, group, update_errors
 from switches import Switch, receive, running_switch
+from tiny_programs import program
 
 from innet.p4runtime import code_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.switch.engine import Engine
+from innet.switch.p4runtime.pipeline import Pipeline
 
 # -- batches -------------------------------------------------------------------------------------
 
@@ -61,6 +76,59 @@ def test_a_batch_with_a_bad_update_changes_nothing_and_says_which_it_was(primary
     assert codes == [code_pb2.ABORTED] * 6 + [code_pb2.NOT_FOUND, code_pb2.ABORTED]
     assert answers[0][1] == "not carried out: update 6 is refused"
     assert state(primary) == before
+
+
+def direct(kind: str, entry: p4rt.Entity) -> p4rt.Entity:
+    """Return the counter or the meter of an entry, by the kind of its message."""
+    entity = p4rt.Entity()
+    getattr(entity, kind).table_entry.CopyFrom(entry.table_entry)
+    return entity
+
+
+@pytest.mark.parametrize("atomicity", ALL_OR_NONE)
+def test_a_refused_batch_restores_the_count_of_an_entry_by_its_key_alone(primary, atomicity):
+    """A read would look for an entry with these metadata, too."""
+    first = primary.read(NAMES.entry("fixed"))[0]
+    wanted = direct("direct_counter_entry", first)
+    before = primary.read(wanted)
+    wanted.direct_counter_entry.table_entry.metadata = b"mine"
+    wanted.direct_counter_entry.data.packet_count = 7
+    update_errors(
+        write, primary, atomicity, update(Type.MODIFY, wanted), update(Type.DELETE, group(2))
+    )
+    assert primary.read(direct("direct_counter_entry", first)) == before
+
+
+def test_only_the_count_of_the_entry_itself_is_restored():
+    """The entry that matches everything has no match, and a read without a match is for all entries."""
+    router = program("router")
+    config = p4rt.ForwardingPipelineConfig(p4info=router.p4info, p4_device_config=router.json)
+    pipeline = Pipeline(Engine(router.json), config)
+    everything, other = (
+        ROUTES.entry("routes", match, "forward", next_hop=1, port=1)
+        for match in ({}, {"destination": (0x0A000000, 8)})
+    )
+    for each in (everything, other):
+        pipeline.write(update(Type.INSERT, each))
+    found = list(pipeline.existing(direct("direct_counter_entry", everything)))
+    pipeline.engine.close()
+    assert [each.direct_counter_entry.table_entry for each in found] == [everything.table_entry]
+
+
+@pytest.mark.parametrize("atomicity", ALL_OR_NONE)
+def test_a_refused_batch_restores_the_meter_of_an_entry_by_its_key_alone(bare, atomicity):
+    metered = program("extern_direct_meter")
+    bare.configure(metered)
+    entry = Names(metered.p4info).entry("flows", {"key": 1}, "pass", number=5)
+    bare.insert(entry)
+    wanted = direct("direct_meter_entry", entry)
+    before = bare.read(wanted)
+    wanted.direct_meter_entry.table_entry.metadata = b"mine"
+    wanted.direct_meter_entry.config.cburst = wanted.direct_meter_entry.config.pburst = 1
+    update_errors(
+        write, bare, atomicity, update(Type.MODIFY, wanted), update(Type.DELETE, group(2))
+    )
+    assert bare.read(direct("direct_meter_entry", entry)) == before
 
 
 UPDATES = st.builds(

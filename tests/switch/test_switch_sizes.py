@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import grpc
 import pytest
@@ -23,6 +24,7 @@ from tiny_programs import Program, program
 from innet.errors import UnsupportedProgram
 from innet.switch import bmv2json, limits
 from innet.switch.constants import MAX_FRAME
+from innet.switch.engine import Engine
 
 ROUNDS = int(os.environ.get("INNET_FUZZ_SIZES", "200"))
 ARRAYS = {
@@ -132,6 +134,22 @@ def test_only_actions_have_arguments():
     )
     with pytest.raises(UnsupportedProgram, match="malformed"):
         sizes.generate(bmv2json.load(json.dumps(document)))
+
+
+def test_a_large_register_is_filled_without_an_object_for_each_cell():
+    cells = (1 << 20) + 5
+    document = json.loads(program("control_plane").json)
+    name = document["register_arrays"][0]["name"]
+    document["register_arrays"][0]["size"] = cells
+    engine = Engine(json.dumps(document))
+    tracemalloc.start()
+    engine.arrays.fill_register(name, 2, cells - 3, 7)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    ends = [*engine.arrays.register(name, 0, 4), *engine.arrays.register(name, cells - 3, 3)]
+    engine.close()
+    assert ends == [0, 0, 7, 7, 7, 7, 0]
+    assert peak < cells
 
 
 @pytest.mark.parametrize("part", ARRAYS)

@@ -139,6 +139,33 @@ def test_frames_wait_in_the_ports_for_the_next_program(namespace, way):
     inside(namespace, NEXT_PROGRAM.replace("WAY", way).replace("PROGRAM", program))
 
 
+EMPTY = """
+import socket
+from pathlib import Path
+from innet.switch.engine import Engine
+from innet.switch.ports import open_port
+near, far = (socket.socket(socket.AF_PACKET, socket.SOCK_RAW) for _ in range(2))
+near.bind(("h1", 0x88b5))
+far.bind(("h2", 0x88b5))
+far.settimeout(120)
+engine = Engine(Path("PROGRAM").read_text())
+engine.start([open_port(f"{number}@xdp:s{number}") for number in (1, 2)])
+plain = bytes.fromhex("00ffffffffff 020000000001 88b5") + bytes(46)
+for _ in range(10):
+    near.send(bytes.fromhex("010000") + plain[3:])
+near.send(plain)
+assert far.recv(2000) == plain
+counts = engine.port_counts(2)
+assert (counts.sent.packets, counts.send_failures) == (1, 10), counts
+engine.close()
+"""
+
+
+def test_an_empty_frame_is_not_given_to_xdp(namespace):
+    """The kernel sends no empty frame. Some kernels do not give its memory back either."""
+    inside(namespace, EMPTY.replace("PROGRAM", str(FOLDER / "path_truncate.json")))
+
+
 def test_a_switch_that_is_killed_leaves_no_program_behind(namespace):
     with watched(namespace) as switch:
         assert xdp_interfaces(namespace) == {"s1", "s2"}

@@ -8,6 +8,9 @@ from innet.switch.engine.counts import Count, MeterRates
 from innet.switch.engine.library import Library, count_struct, meter_struct
 from innet.switch.layout import byte_order
 
+_FILLED = 1024
+"""The cells that are filled by one call of C."""
+
 
 class Arrays:
     """The arrays of one program."""
@@ -35,6 +38,17 @@ class Arrays:
         raw = b"".join(value.to_bytes(size, byte_order(size)) for value in values)
         with self._library.held():
             self._library.register(number, first, len(values), raw, True)
+
+    def fill_register(self, name: str, first: int, count: int, value: int) -> None:
+        """Set the bits of consecutive cells of a register to the same value."""
+        number = self._registers[name]
+        size = self._library.register_bytes(number)
+        at_once = min(count, _FILLED)
+        raw = value.to_bytes(size, byte_order(size)) * at_once
+        with self._library.held():
+            for start in range(first, first + count, at_once):
+                cells = min(at_once, first + count - start)
+                self._library.register(number, start, cells, raw, True)
 
     def counter(self, name: str, index: int, new: Count | None = None) -> Count:
         """Read or set one cell of an indirect counter."""

@@ -21,11 +21,11 @@ MAX_INFO_BYTES = 2 << 20
 """The most bytes of a P4Info."""
 
 _SERVICE = "/p4.v1.P4Runtime/"
-_PRIMARY = frozenset({"Write", "SetForwardingPipelineConfig"})
 # Field numbers, which WriteRequest and SetForwardingPipelineConfigRequest have in common.
-_DEVICE, _ELECTION, _CONFIG, _ROLE = 1, 3, 5, 6
+_DEVICE, _ELECTION, _ROLE = 1, 3, 6
 _HIGH, _LOW = 1, 2
-_INFO = 1
+# Field numbers of SetForwardingPipelineConfigRequest and its configuration.
+_CONFIG, _INFO = 5, 1
 
 
 class AdmissionInterceptor(grpc.ServerInterceptor):
@@ -42,8 +42,11 @@ class AdmissionInterceptor(grpc.ServerInterceptor):
         handler = continuation(details)
         if handler is None:
             return None
-        of_primary = details.method.removeprefix(_SERVICE) in _PRIMARY
-        check = self._check_primary if of_primary else _check_size
+        checks = {
+            "Write": self._check_primary,
+            "SetForwardingPipelineConfig": self._check_pipeline,
+        }
+        check = checks.get(details.method.removeprefix(_SERVICE), _check_size)
         parse = handler.request_deserializer
 
         def parsed(content: bytes) -> Any:
@@ -58,9 +61,12 @@ class AdmissionInterceptor(grpc.ServerInterceptor):
         number = election.number(_HIGH) << 64 | election.number(_LOW)
         role = bytes(request.content(_ROLE)).decode()
         self._arbitration.check_primary(request.number(_DEVICE), role, number)
-        if not request.has_content(_CONFIG):  # a WriteRequest has a number there
-            return
-        size = len(_Fields(request.content(_CONFIG)).content(_INFO))
+
+    def _check_pipeline(self, content: bytes) -> None:
+        self._check_primary(content)
+        # A message that is there more than once is the sum of its parts.
+        configs = _contents(memoryview(content), _CONFIG)
+        size = sum(len(info) for config in configs for info in _contents(config, _INFO))
         if size > MAX_INFO_BYTES:
             raise invalid(f"the P4Info has {size} bytes: {MAX_INFO_BYTES} are the most")
 
@@ -91,9 +97,12 @@ class _Fields:
             raise DecodeError(field)
         return value
 
-    def has_content(self, field: int) -> bool:
-        """Return whether a field is there, and has bytes."""
-        return isinstance(self._values.get(field), memoryview)
+
+def _contents(content: memoryview, field: int) -> Iterator[memoryview]:
+    """Yield the bytes of a field, as often as a message has it."""
+    for number, value in _fields(content):
+        if number == field and isinstance(value, memoryview):
+            yield value
 
 
 def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import grpc
@@ -22,10 +23,13 @@ from innet.switch.p4runtime.batches import all_or_none, each_alone
 from innet.switch.p4runtime.entities import Field, encode
 from innet.switch.p4runtime.notifier import Notifier
 from innet.switch.p4runtime.pipeline import Pipeline
-from innet.switch.p4runtime.refusals import failed_precondition, invalid, not_found
+from innet.switch.p4runtime.refusals import exhausted, failed_precondition, invalid, not_found
 from innet.switch.p4runtime.schema import Schema
 from innet.switch.ports import Port, cpu_port
 from innet.switch.stats import Stats
+
+MAX_READ = 1 << 20
+"""The most entities that one request reads. They take about 1 GB."""
 
 
 class Device:
@@ -151,10 +155,12 @@ class Device:
             pipeline = self._controlled()
             for entity in entities:
                 try:
-                    found += list(pipeline.read(entity))
+                    found += list(islice(pipeline.read(entity), MAX_READ + 1 - len(found)))
                     results.append(None)
                 except Refusal as refusal:
                     results.append(refusal)
+                if len(found) > MAX_READ:
+                    raise exhausted(f"{MAX_READ} entities are the most that one request reads")
         return found, results
 
     def packet_out(self, packet: p4rt.PacketOut) -> None:

@@ -38,6 +38,13 @@ class DirectResources:
             raise invalid(f"{table.name}: has no direct counter")
         self._engine.entries.count(table.name, number, counted(message.data))
 
+    def existing_counter(self, message: p4rt.DirectCounterEntry) -> p4rt.DirectCounterEntry | None:
+        """Return the present counter of one entry, or None if there is no entry with this key."""
+        entry = self._tables.existing(message.table_entry)
+        if not entry:
+            return None
+        return p4rt.DirectCounterEntry(table_entry=message.table_entry, data=entry.counter_data)
+
     def read_meters(self, wanted: p4rt.DirectMeterEntry) -> Iterator[p4rt.DirectMeterEntry]:
         """Yield the meters of the entries that `wanted` describes. Raises Refusal."""
         entries = copied(wanted.table_entry)
@@ -66,3 +73,13 @@ class DirectResources:
         stored = self._tables.stored(table, entry)
         write_meter(self._engine, table, stored.id, entry)
         copy_meter(entry, stored.message)
+
+    def existing_meter(self, message: p4rt.DirectMeterEntry) -> p4rt.DirectMeterEntry | None:
+        """Return the present meter of one entry, or None if there is no entry with this key."""
+        entry = self._tables.existing(message.table_entry)
+        if not entry:
+            return None
+        meter = p4rt.DirectMeterEntry(table_entry=message.table_entry)
+        if entry.HasField("meter_config"):
+            meter.config.CopyFrom(entry.meter_config)
+        return meter

@@ -64,6 +64,11 @@ class Pipeline:
             "packet_replication_engine_entry": replication.read,
             "digest_entry": digests.read,
         }
+        self._existing: dict[str, Callable[[Any], Any]] = {
+            "table_entry": tables.existing,
+            "direct_counter_entry": direct.existing_counter,
+            "direct_meter_entry": direct.existing_meter,
+        }
 
     def write(self, update: p4rt.Update) -> None:
         """Carry out one update. Raises Refusal, and then nothing has changed."""
@@ -88,11 +93,13 @@ class Pipeline:
 
     def existing(self, entity: p4rt.Entity) -> Iterable[p4rt.Entity]:
         """Return the present state of an entity, in a form that can be written again. Raises Refusal."""
-        if entity.WhichOneof("entity") == "table_entry":
-            # Here `read` would not do: an entry without a match would read the whole table.
-            entry = self.tables.existing(entity.table_entry)
-            return [p4rt.Entity(table_entry=entry)] if entry else []
-        return self.read(entity)
+        kind = entity.WhichOneof("entity")
+        if kind not in self._existing:
+            return self.read(entity)
+        # Here `read` would not do. It compares more than the key, and without a match it reads the
+        # whole table.
+        found = self._existing[kind](getattr(entity, kind))
+        return [p4rt.Entity(**{kind: found})] if found else []
 
     def adopt(self, old: "Pipeline") -> None:
         """Write everything that was written to another pipeline to this one. Raises Refusal."""

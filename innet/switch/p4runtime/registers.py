@@ -9,6 +9,9 @@ from innet.switch.p4runtime.entities import Register, encode, indices
 from innet.switch.p4runtime.refusals import invalid
 from innet.switch.p4runtime.schema import Schema
 
+_AT_ONCE = 1 << 20
+"""The cells that are read at once. A client's request reads no more."""
+
 
 def read(
     engine: Engine, schema: Schema, wanted: p4rt.RegisterEntry
@@ -17,11 +20,13 @@ def read(
     number = wanted.register_id
     for register in [schema.register(number)] if number else schema.registers.values():
         cells = indices(register, wanted)
-        values = engine.arrays.register(register.name, cells.start, len(cells))
-        for index, value in zip(cells, values, strict=True):
-            entry = p4rt.RegisterEntry(register_id=register.id, data=_data(register, value))
-            entry.index.index = index
-            yield entry
+        for first in range(cells.start, cells.stop, _AT_ONCE):
+            count = min(_AT_ONCE, cells.stop - first)
+            values = engine.arrays.register(register.name, first, count)
+            for index, value in enumerate(values, first):
+                entry = p4rt.RegisterEntry(register_id=register.id, data=_data(register, value))
+                entry.index.index = index
+                yield entry
 
 
 def write(engine: Engine, schema: Schema, entry: p4rt.RegisterEntry) -> None:
@@ -29,7 +34,7 @@ def write(engine: Engine, schema: Schema, entry: p4rt.RegisterEntry) -> None:
     register = schema.register(entry.register_id)
     bits = _bits(register, entry.data)
     cells = indices(register, entry)
-    engine.arrays.set_register(register.name, cells.start, [bits] * len(cells))
+    engine.arrays.fill_register(register.name, cells.start, len(cells), bits)
 
 
 def _data(register: Register, bits: int) -> p4data_pb2.P4Data:

@@ -197,10 +197,13 @@ static uint8_t *room_in_cable(struct port *port, uint32_t bytes)
     return cable->memory && bytes ? ring_reserve(&cable->out, bytes, program.header_bytes) : NULL;
 }
 
-/* What does not fit into the memory shared with XDP leaves through the packet socket. */
+/* What does not fit into the memory shared with XDP leaves through the packet socket. So does an empty
+ * frame: the packet socket refuses it with an error, but XDP skips it, and may keep its chunk. */
 static uint8_t *room_in_xdp(struct port *port, uint32_t bytes)
 {
-    return has_xdp(port) ? xdp_room(port->xdp->now, bytes + program.header_bytes) : NULL;
+    if (!has_xdp(port) || !bytes)
+        return NULL;
+    return xdp_room(port->xdp->now, bytes + program.header_bytes);
 }
 
 /* Returns the place where the program writes a port's next frame, before it emits the frame. Behind the
