@@ -54,6 +54,15 @@ def test_a_link_that_leads_elsewhere_is_an_error_in_bounded_time(tor: Rack):
             tor.join(job, 0, astray, timeout=0.3)
 
 
+def test_what_is_said_on_a_stream_that_has_ended_is_not_kept(tor: Rack):
+    with tor.workers(1) as [agent]:
+        stream = agent._membership._stream
+        stream.close()
+        for _ in range(100):
+            stream.send(pb.WorkerMessage(heartbeat=pb.Heartbeat()))
+        assert stream._outgoing.qsize() < 5
+
+
 def test_new_workers_wait_until_all_of_the_last_run_have_left(tor: Rack):
     with tor.job(2) as job, ThreadPoolExecutor(1) as pool:
         first, second = tor.join(job, 0), tor.join(job, 1)
