@@ -19,6 +19,7 @@ from innet.machine import environment as names
 from innet.machine.slurm import with_ranks
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls as certificates
+from innet.wire.layout import MOST_WORKERS
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -82,6 +83,8 @@ def join(
     rank = _rank(environment) if rank is None else rank
     if rank < 0:
         raise UsageError(f"rank {rank} is negative: ranks count from 0")
+    if rank >= MOST_WORKERS:
+        raise UsageError(f"rank {rank}: a job has at most {MOST_WORKERS} workers")
     link = link or own_links(environment)[0]
     token = os.environ.get(names.TOKEN, "") if token is None else token
     tls = tls or os.environ.get(names.TLS)

@@ -36,6 +36,7 @@ def test_a_seat_has_to_exist_and_to_be_free(tor: Rack):
         for rank, kind, why in (
             (2, UsageError, "no rank 2: the job has 2 workers, with ranks from 0 on"),
             (-1, UsageError, "rank -1 is negative: ranks count from 0"),
+            (2**40, UsageError, f"rank {2**40}: a job has at most 4096 workers"),
             (1, AlreadyExists, f"the job '{job}' has a worker 1 already: give every"),
         ):
             with pytest.raises(kind, match=why):
