@@ -50,9 +50,10 @@ class Activity:
         self._thread.join()
 
     def _run(self) -> None:
-        while self._begun.wait() and not self._closed.is_set():
-            while not self._over() and not self._closed.wait(PAUSE_S / 2):
-                pass
+        while not self._closed.is_set():
+            self._begun.wait()
+            while not self._closed.is_set() and not self._over():
+                self._closed.wait(PAUSE_S / 2)
 
     def _over(self) -> bool:
         """Return whether the burst is over. If it is, report its end."""

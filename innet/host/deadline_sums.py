@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from innet.errors import SumOverflow, UsageError
+from innet.errors import SumOverflow, UsageError, WorkersDisagree
 from innet.host import memory
 from innet.host.agent import Agent
 from innet.host.agreement import EXACT, Call
@@ -87,8 +87,8 @@ class _Given:
 class DeadlineSums:
     """The sums of one vector per step, over the workers of an agent's job.
 
-    Every worker makes the same calls with vectors of the same size. `deadline` is the deadline of a
-    chunk, in seconds; None lets it adapt (:mod:`innet.host.inquiries`).
+    Every worker makes the same calls with vectors and states of the same sizes. `deadline` is the
+    deadline of a chunk, in seconds; None lets it adapt (:mod:`innet.host.inquiries`).
     """
 
     def __init__(self, agent: Agent, deadline: float | None = None) -> None:
@@ -136,7 +136,7 @@ class DeadlineSums:
         self._check(values, state)
 
         def work(exchanges: Exchanges, reducer: Reducer) -> Vector | None:
-            vector = self._agreed(reducer, values)
+            vector = self._agreed(exchanges, reducer, values, state)
             before, [root, *_] = self.late.ranks, self.late.in_time
             self.late.learn(vector.reports)
             if before and not self.late.ranks:
@@ -161,20 +161,34 @@ class DeadlineSums:
             if self.late.ranks:
                 self._broadcast(exchanges, state, self.late.in_time[0])
             self.late.settle()
-            return self._whole(exchanges, self._agreed(reducer, values), state)
+            return self._whole(exchanges, self._agreed(exchanges, reducer, values, state), state)
 
         return self._agent.perform(work, wait=True).result()
 
-    def _agreed(self, reducer: Reducer, values: Vector) -> "_Given":
-        """Agree on scales, and on the reports of the last step. This waits for all workers."""
+    def _agreed(
+        self, exchanges: Exchanges, reducer: Reducer, values: Vector, state: Vector
+    ) -> "_Given":
+        """Agree on scales, on the state's size, and on the reports of the last step, with all workers.
+
+        Raises WorkersDisagree.
+        """
         given = self._with_rest(values)
         rows = fixed_point.blocks(given, self._info.lanes)
         floats = given.dtype == np.float32
         call = Call(given.size, given.dtype.name, "mean" if floats else "sum", EXACT)
         own = self._quantizer.scales(rows) if floats else NO_WORDS
         reported = report(self._inquiries, self._info.workers)
-        words = np.concatenate([reported, own])
-        reports, agreed = np.split(reducer.agree(call, words), [len(reported)])
+        sizes = np.array([state.size, -state.size], np.int32)
+        words = np.concatenate([sizes, reported, own])
+        (most, least), reports, agreed = np.split(
+            reducer.agree(call, words), [2, 2 + len(reported)]
+        )
+        if most != -least:
+            problem = WorkersDisagree(
+                f"this worker's state has {state.size} elements, others' have between {-least} and {most}"
+            )
+            exchanges.give_up(problem)
+            raise problem
         self._inquiries = Inquiries(self._deadline)
         return _Given(given, rows, own, agreed, reports)
 

@@ -106,6 +106,8 @@ class GlooFallback:
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> "Future[torch.Tensor]":
         """See :class:`Fallback`."""
+        import torch
+
         device = tensor.device
         result = tensor.detach().to("cpu", copy=True)  # copied here, as in all_reduce
         if not result.is_sparse:
@@ -115,9 +117,12 @@ class GlooFallback:
             collectives.check_equal(result.numel(), "elements")
             shape = tuple(result.shape) if result.is_sparse else ""
             kind = f"{result.dtype}, {result.layout} {shape}".rstrip()
-            collectives.check_same(kind, "dtypes or layouts")
-            collectives.reduce_tensor(result)
-            return (result / self.workers if mean else result).to(device)
+            what = "a mean" if mean else "a sum"
+            collectives.check_same(f"{what} of {kind}", "dtypes or layouts, or operations")
+            # The sum of float16 may leave their range although the mean does not.
+            total = result.float() if mean and result.dtype == torch.float16 else result
+            collectives.reduce_tensor(total)
+            return (total / self.workers if mean else total).to(device, result.dtype)
 
         return self._tensors.submit(work)
 

@@ -19,6 +19,7 @@ from innet.machine import environment as names
 from innet.machine.slurm import with_ranks
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls as certificates
+from innet.wire.layout import MOST_WORKERS
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -67,7 +68,8 @@ def join(
     and carries a slice (:mod:`innet.host.node_exchanges`). :mod:`innet.torch` passes this argument.
 
     `private_key_file`, from ``INNET_PRIVATE_KEY_FILE``, makes the sums private. It is a file of at least
-    32 random bytes, which all workers of the job have and nobody else (docs/private-sums.md).
+    32 random bytes, which all workers of the job have and nobody else (docs/private-sums.md). It does
+    not go with a `node`.
 
     With ``INNET_METRICS`` set to ``host:port`` the process serves Prometheus at that port plus
     ``LOCAL_RANK``.
@@ -81,6 +83,8 @@ def join(
     rank = _rank(environment) if rank is None else rank
     if rank < 0:
         raise UsageError(f"rank {rank} is negative: ranks count from 0")
+    if rank >= MOST_WORKERS:
+        raise UsageError(f"rank {rank}: a job has at most {MOST_WORKERS} workers")
     link = link or own_links(environment)[0]
     token = os.environ.get(names.TOKEN, "") if token is None else token
     tls = tls or os.environ.get(names.TLS)
@@ -89,6 +93,11 @@ def join(
         fallback = ProcessGroupFallback(fallback)
     spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
     secret = _secret(private_key_file or os.environ.get(names.PRIVATE_KEY_FILE))
+    if node and secret:
+        raise UsageError(
+            "private sums need a pad on every worker's contribution, and the ranks of a node contribute "
+            f"together: join without a node, or unset {names.PRIVATE_KEY_FILE}"
+        )
     metrics = metrics_address(environment)
     request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
     waker = Waker()

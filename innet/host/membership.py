@@ -302,6 +302,7 @@ class _Stream:
         request: pb.JoinRequest,
     ) -> None:
         self._outgoing: queue.SimpleQueue[pb.WorkerMessage | None] = queue.SimpleQueue()
+        self._closed = False
         self.send(pb.WorkerMessage(join=request))
         self._channel, stub = connect(controller, timeout, identity)
         for address in named(controller):
@@ -315,7 +316,8 @@ class _Stream:
 
     def send(self, message: pb.WorkerMessage) -> None:
         """Send a message; on a stream that has ended it is lost."""
-        self._outgoing.put(message)
+        if not self._closed:
+            self._outgoing.put(message)
 
     def events(self) -> Iterator[pb.JoinEvent]:
         """Yield the controller's messages until the stream ends."""
@@ -331,6 +333,7 @@ class _Stream:
 
     def close(self) -> None:
         """End the stream, and close its connection."""
+        self._closed = True  # nobody takes messages, which would fill the memory
         self.finish()
         self._call.cancel()
         self._channel.close()

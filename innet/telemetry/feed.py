@@ -12,8 +12,8 @@ from structlog.typing import EventDict
 from innet.terminal.console import printable
 
 _KEPT = 100
-_MOST_CHARACTERS = 600
-"""The most characters of an entry's facts.
+_MOST_OF_EVENT, _MOST_OF_FACTS = 300, 600
+"""The most characters of an entry's event and of its facts.
 
 An entry then fits into PIPE_BUF, and so it is written whole or not at all.
 """
@@ -87,6 +87,6 @@ def _entry(event: EventDict) -> LogEntry:
     return LogEntry(
         timestamp=str(event.get("timestamp", "")),
         level=str(event.get("level", "")),
-        event=str(event["event"]),
-        facts=printable(facts)[:_MOST_CHARACTERS],
+        event=printable(str(event["event"]))[:_MOST_OF_EVENT],
+        facts=printable(facts)[:_MOST_OF_FACTS],
     )

@@ -2,10 +2,13 @@
 
 import contextlib
 import queue
+import threading
+from collections.abc import Callable
 
 import pytest
 from waiting import WITHIN
 
+from innet.host import activity as activity_module
 from innet.host.activity import Activity
 
 
@@ -60,3 +63,27 @@ def test_nothing_is_reported_after_the_end(reports):
     while not said.empty():
         assert not said.get()
     assert said.empty()
+
+
+def test_an_end_while_a_burst_ends_is_not_missed(monkeypatch):
+    said: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    activity, ends = Activity(said.put), threading.Event()
+    closer = threading.Thread(target=activity.close, daemon=True)
+
+    def join(wait: Callable[[], None] = activity._thread.join) -> None:
+        ends.set()
+        wait()
+
+    def late() -> float:
+        if threading.current_thread() is activity._thread and not closer.ident:
+            closer.start()
+            ends.wait(WITHIN)
+        return 1e12
+
+    monkeypatch.setattr(activity._thread, "join", join)
+    with activity:
+        pass
+    monkeypatch.setattr(activity_module, "monotonic", late)
+    assert [said.get(timeout=WITHIN) for _ in range(2)] == [True, False]
+    closer.join(WITHIN)
+    assert not closer.is_alive()

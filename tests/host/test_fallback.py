@@ -158,15 +158,26 @@ def test_other_tensors_are_combined_in_their_own_dtype(group: Group, kind: Any, 
         assert result.tolist() == right.to(result.dtype).tolist()
 
 
+def mean_of_large(_: int) -> list[float]:
+    large = torch.tensor([60_000.0, -65_504.0], dtype=torch.float16)
+    return fallback().combine(large, mean=True).result(WITHIN).tolist()
+
+
+def test_a_mean_fits_float16_even_if_the_sum_does_not(group: Group):
+    assert group.run(mean_of_large) == [[60_000.0, -65_504.0]] * SIZE
+
+
 def of_another_kind(rank: int, what: str) -> torch.Tensor:
     if what == "layout":
         tensor = torch.eye(3, dtype=torch.float64)
         return fallback().combine(tensor if rank == 1 else tensor.to_sparse(), mean=True).result(9)
+    if what == "operation":
+        return fallback().combine(torch.ones(3).half(), mean=rank == 1).result(WITHIN)
     size, dtype = (3, DTYPES[2 * (rank == 1)]) if what == "dtype" else (3 + rank, torch.float64)
     return fallback().combine(torch.ones(size, dtype=dtype), mean=True).result(WITHIN)
 
 
-@pytest.mark.parametrize("what", ["dtype", "size", "layout"])
+@pytest.mark.parametrize("what", ["dtype", "size", "layout", "operation"])
 def test_tensors_that_do_not_match_are_told(group: Group, what: str):
     group.start(of_another_kind, what)
     for rank, problem in enumerate(group.results()):

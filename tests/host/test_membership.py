@@ -36,6 +36,7 @@ def test_a_seat_has_to_exist_and_to_be_free(tor: Rack):
         for rank, kind, why in (
             (2, UsageError, "no rank 2: the job has 2 workers, with ranks from 0 on"),
             (-1, UsageError, "rank -1 is negative: ranks count from 0"),
+            (2**40, UsageError, f"rank {2**40}: a job has at most 4096 workers"),
             (1, AlreadyExists, f"the job '{job}' has a worker 1 already: give every"),
         ):
             with pytest.raises(kind, match=why):
@@ -52,6 +53,15 @@ def test_a_link_that_leads_elsewhere_is_an_error_in_bounded_time(tor: Rack):
             ControllerError, match="does this worker's link lead to the job's switch"
         ):
             tor.join(job, 0, astray, timeout=0.3)
+
+
+def test_what_is_said_on_a_stream_that_has_ended_is_not_kept(tor: Rack):
+    with tor.workers(1) as [agent]:
+        stream = agent._membership._stream
+        stream.close()
+        for _ in range(100):
+            stream.send(pb.WorkerMessage(heartbeat=pb.Heartbeat()))
+        assert stream._outgoing.qsize() < 5
 
 
 def test_new_workers_wait_until_all_of_the_last_run_have_left(tor: Rack):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from faulty_job import faulty_job
+from nodes import met
 from racks import Rack, rack
 from waiting import WITHIN
 
@@ -214,6 +215,17 @@ def test_a_missing_key_is_refused_before_joining(tor, tmp_path):
 def test_a_job_that_goes_on_without_workers_is_refused(tor, fewer):
     with tor.job(3, **fewer) as name, pytest.raises(UsageError, match="need all 3 workers"):
         tor.join(name, 0)
+
+
+@pytest.mark.usefixtures("private")
+def test_ranks_that_sum_on_a_node_first_are_refused(tor):
+    with (
+        met(1, 2) as [node, _],
+        tor.job(1) as name,
+        pytest.raises(UsageError, match="join without a node"),
+        tor.join(name, 0, node=node),
+    ):
+        pass
 
 
 def test_a_switch_that_saturates_is_refused():

@@ -330,6 +330,7 @@ def test_choices_are_told_apart_and_the_default_is_zero():
         ("int32+blocks:0", "blocks have a positive number of elements"),
         ("int32+blocks:many", "blocks have a positive number of elements"),
         ("int32+blocks:4294967296", "blocks have a positive number of elements"),
+        ("int32+blocks:" + 5000 * "9", "blocks have a positive number of elements"),
         ("int32+topk", "a share of the blocks between 0 and 1, as in topk:0.01"),
         ("int32+topk:0", "a share of the blocks"),
         ("int32+topk:1.5", "a share of the blocks"),

@@ -1,6 +1,7 @@
 """The log of a process in a pipe."""
 
 import os
+import select
 from collections.abc import Iterator
 
 import pytest
@@ -45,6 +46,17 @@ def test_a_reader_that_does_not_read_stops_nothing_and_gets_whole_entries(pipe: 
     found = [*entries(got.decode().splitlines())]
     assert 0 < len(found) < 1000
     assert all(len(line) <= 4096 for line in got.splitlines())
+
+
+@pytest.mark.parametrize("text", ["\N{PILE OF POO}", "\x1b", '"', "\udc80"], ids=ascii)
+def test_entries_are_short_enough_to_be_written_whole(pipe: tuple[int, int], text: str):
+    reader, writer = pipe
+    feed = LogFeed()
+    feed.attach(writer)
+    feed(None, "info", {**ENTRY, "event": text * 10_000, "why": text * 10_000})
+    [line] = os.read(reader, 1 << 20).splitlines(keepends=True)
+    assert len(line) <= select.PIPE_BUF
+    assert [each.level for each in entries([line.decode()])] == ["info"]
 
 
 def test_a_reader_that_has_gone_stops_nothing():

@@ -13,7 +13,7 @@ from scripted_lateness import NOBODY, SCRIPT, at_once, scripted
 from trees import forest
 
 from benchmarks.emulated.stragglers import DEADLINE, Case, checked, integers
-from innet.errors import InnetError, SumOverflow, UsageError
+from innet.errors import InnetError, SumOverflow, UsageError, WorkersDisagree
 from innet.host.agent import Agent
 from innet.host.deadline_sums import DeadlineSums
 from innet.local.faults import Faults
@@ -171,6 +171,22 @@ def test_a_rest_that_does_not_fit_is_kept_until_it_is_sent(tor: Rack):
         assert [late for _, late in found] == [None] * 8
         assert [each[3 * LANES] for each, _ in found[:7]] == [0, 0, 0, 5, 0, 0, 0]
         assert isinstance(found[7][0], SumOverflow)
+
+
+def test_states_of_different_sizes_are_told(tor: Rack):
+    with tor.workers(2) as agents:
+        sums = scripted(agents, [({1}, 2)])
+        values = np.ones(4 * LANES, np.float32)
+
+        def told(rank: int) -> str:
+            with pytest.raises(WorkersDisagree) as raised:
+                sums[rank].all_reduce(values, np.zeros(4 * LANES + rank, np.float32))
+            return str(raised.value)
+
+        assert at_once(agents, told) == [
+            f"this worker's state has {4 * LANES + rank} elements, others' have between 256 and 257"
+            for rank in range(2)
+        ]
 
 
 def test_what_is_not_finite_is_seen_once(tor: Rack):
