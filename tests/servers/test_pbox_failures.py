@@ -386,6 +386,33 @@ def test_a_client_can_be_closed_while_it_waits(server):
         client.push_pull(ones())
 
 
+def test_the_bytes_are_counted_while_another_thread_closes_the_client(server):
+    client = joined(server, workers=1)
+    client.push_pull(ones())
+    library, freed = client._library, threading.Event()
+
+    class Slow:
+        def __getattr__(self, name):
+            return getattr(library, name)
+
+        def client_bytes(self, what):
+            closing.start()
+            assert not freed.wait(1), "the C client is freed while it is read"
+            return library.client_bytes(what)
+
+        def client_free(self, what):
+            freed.set()
+            library.client_free(what)
+
+    closing = threading.Thread(target=client.close)
+    client._library = Slow()
+    try:
+        assert client.bytes_moved > 0
+    finally:
+        closing.join()
+    assert client.bytes_moved == 0
+
+
 def test_ctrl_c_interrupts_an_exchange(server):
     with joined(server) as client:
         timer = threading.Timer(0.2, _thread.interrupt_main)
