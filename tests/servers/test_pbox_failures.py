@@ -242,6 +242,24 @@ def test_a_job_without_memory_for_its_orders_is_refused(monkeypatch):
             client.push_pull(ones())
 
 
+def test_orders_that_find_no_memory_are_given_again(monkeypatch):
+    """Otherwise the memory of a job stays reserved, and a server that is closed waits for ever."""
+    with pbox.Server(cores=1, memory_bytes=1 << 24) as server:
+        [core] = server._cores
+        with joined(server, workers=1):
+            monkeypatch.setattr(core, "_library", Failing(native.library(), "core_remove", 2))
+        until(lambda: not server.stats().reserved_bytes)
+        monkeypatch.setattr(core, "_library", Failing(native.library(), "core_stop", 2))
+        closing = threading.Thread(target=server.close, daemon=True)
+        closing.start()
+        closing.join(5)
+        stopped = not closing.is_alive()
+        if not stopped:
+            native.library().core_stop(core._core)
+        closing.join(5)
+        assert stopped
+
+
 def test_a_failure_is_reported_whoever_leaves_meanwhile():
     """The reader of the cores' reports waits, as for a worker that does not read its error."""
     workers, cores = 24, 8
@@ -265,13 +283,16 @@ def test_a_failure_is_reported_whoever_leaves_meanwhile():
 
 
 class Failing:
-    """The compiled library, one of whose functions finds no memory."""
+    """The compiled library, one of whose functions finds no memory, the first `times` times."""
 
-    def __init__(self, library, function):
-        self._library, self._function = library, function
+    def __init__(self, library, function, times=1000):
+        self._library, self._function, self._left = library, function, times
 
     def __getattr__(self, name):
-        return (lambda *_: 0) if name == self._function else getattr(self._library, name)
+        if name != self._function or not self._left:
+            return getattr(self._library, name)
+        self._left -= 1
+        return lambda *_: 0
 
 
 def test_the_initial_values_are_waited_for(server):
