@@ -1,6 +1,7 @@
 """Every failure is reported in time, with the worker's or the server's name."""
 
 import _thread
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -441,6 +442,18 @@ def test_ctrl_c_interrupts_an_exchange(server):
         with pytest.raises(KeyboardInterrupt):
             client.push_pull(ones())
         timer.join()
+
+
+def test_a_server_without_files_for_its_reports_is_refused(monkeypatch):
+    def full():
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    port = free_tcp_port()
+    monkeypatch.setattr(os, "pipe", full)
+    with pytest.raises(NoCapacity, match="ulimit -n"):
+        pbox.Server(f"127.0.0.1:{port}")
+    monkeypatch.undo()
+    pbox.Server(f"127.0.0.1:{port}").close()
 
 
 def test_nothing_is_left_of_a_server(server):

@@ -67,12 +67,20 @@ class Core:
 
 
 class Events(threading.Thread):
-    """A thread that reads the cores' events and calls `heard` with one ``EVENT`` after the other."""
+    """A thread that reads the cores' events and calls `heard` with one ``EVENT`` after the other.
+
+    Raises NoCapacity if too many files are open.
+    """
 
     def __init__(self, heard: Callable[[np.void], None]) -> None:
         super().__init__(name="pbox events")
         self._heard = heard
-        self._from, self.into = os.pipe()
+        try:
+            self._from, self.into = os.pipe()
+        except OSError:
+            raise NoCapacity(
+                "too many open files for a server: raise the limit (`ulimit -n`)"
+            ) from None
         os.set_blocking(self.into, False)
         self.start()
 
