@@ -1,6 +1,7 @@
 """Every failure is reported in time, with the worker's or the server's name."""
 
 import _thread
+import ctypes
 import errno
 import fcntl
 import multiprocessing
@@ -34,8 +35,10 @@ from innet.errors import (
     WorkerLost,
 )
 from innet.local.ports import free_tcp_port
+from innet.machine.packaged import read_folder
 from innet.servers import pbox
 from innet.servers.pbox import native
+from innet.servers.pbox.protocol import HEADER, KEY_BYTES, MAGIC, Kind
 
 F = np.float32
 TOKEN = "of the job"  # noqa: S105
@@ -259,6 +262,43 @@ def test_orders_that_find_no_memory_are_given_again(monkeypatch):
             native.library().core_stop(core._core)
         closing.join(5)
         assert stopped
+
+
+def test_a_worker_of_a_job_that_has_ended_is_not_refused_for_being_slow(monkeypatch):
+    """A core that ticks all the time notices workers that are still to be hung up on."""
+
+    def hasty(package, folder, suffixes):
+        files = read_folder(package, folder, suffixes)
+        core = files["core.c"].replace(b"TICK_MS = 200", b"TICK_MS = 0")
+        header = files["core.h"].replace(b"HELLO_WITHIN_S = 10", b"HELLO_WITHIN_S = 0")
+        return {**files, "core.c": core, "core.h": header}
+
+    monkeypatch.setattr(native, "read_folder", hasty)
+    library, key, lengths = native.library.__wrapped__(), bytes(KEY_BYTES), np.ones(1, np.uint32)
+    counts, optimizer = np.zeros(1, native.JOB_COUNTS), native.OptimizerRecord()
+    hello = HEADER.pack(MAGIC, Kind.HELLO, 0, KEY_BYTES, 7, 0.0) + key
+    reports, into = os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        core = library.core_new(listener.fileno(), into)
+        job = library.job_new(
+            7, 1, 1, False, True, ctypes.byref(optimizer), 60.0, 1, native.address(lengths), key,
+            native.address(counts),
+        )  # fmt: skip
+        assert library.core_add(core, job)
+        with socket.create_connection(listener.getsockname(), WITHIN) as worker:
+            worker.sendall(hello + HEADER.pack(MAGIC, Kind.PULL, 0, 0, 0, 0.0))
+            running = threading.Thread(target=library.core_run, args=(core,), daemon=True)
+            running.start()
+            assert HEADER.unpack(worker.recv(HEADER.size, socket.MSG_WAITALL))[1] == Kind.RESULT
+            assert worker.recv(4, socket.MSG_WAITALL) == bytes(4)
+            assert library.core_remove(core, 7)
+            assert worker.recv(1) == b""  # a refusal would come first
+        assert library.core_stop(core)
+        running.join()
+        library.core_free(core)
+    for end in (reports, into):
+        os.close(end)
 
 
 def test_a_failure_is_reported_whoever_leaves_meanwhile():
