@@ -18,7 +18,7 @@ from innet.host.agent import Agent
 from innet.host.agreement import ALL_GATHER, REDUCE_SCATTER, Collective
 from innet.host.ddp import submit
 from innet.host.moves import Bytes
-from innet.host.tensors import ReduceOp, as_bytes
+from innet.host.tensors import ReduceOp, as_bytes, resolved
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -93,7 +93,7 @@ class Gather:
         first, size = parts[0], parts[0].numel() * parts[0].element_size()
         places = [part.data_ptr() - first.data_ptr() for part in parts]
         one = (
-            first.device.type == "cpu"
+            all(map(_is_its_memory, parts))
             and len({part.untyped_storage().data_ptr() for part in parts}) == 1
         )
         if not (one and size and places == [rank * size for rank in range(len(parts))]):
@@ -193,7 +193,7 @@ def all_reduce(agent: Agent, tensors: Tensors, op: ReduceOp, *, wait: bool) -> "
 def broadcast(agent: Agent, tensor: torch.Tensor, root: int, *, wait: bool) -> "Future[None]":
     """Broadcast a tensor in the background. `wait` is that of :meth:`Agent.submit`."""
     collective = Collective("broadcast", root)
-    into = as_bytes(tensor) if tensor.device.type == "cpu" else None
+    into = as_bytes(tensor) if _is_its_memory(tensor) else None
     return agent.submit_move(
         tensor, collective, lambda content: put_bytes(tensor, content), into, wait=wait
     )
@@ -220,6 +220,8 @@ def reduce(
 
 def put(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Copy values into a tensor of any strides."""
+    if tensor.is_neg():  # there, PyTorch's copy_ forgets the sign when it converts
+        values = values.to(tensor.dtype)
     # Bypass autograd's book-keeping, as all backends do for their results.
     tensor.data.copy_(values.view(tensor.shape))
 
@@ -243,12 +245,18 @@ def put_all(tensors: Tensors, result: torch.Tensor) -> None:
 
 def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:
     """Copy bytes into a contiguous tensor."""
-    if tensor.device.type == "cpu":
+    if _is_its_memory(tensor):
         if content.ctypes.data != tensor.data_ptr():  # they may have been received there
             np.copyto(as_bytes(tensor), content)
-    else:
-        put(tensor, torch.from_numpy(content.copy()).view(tensor.dtype))
+        return
+    put(tensor, torch.from_numpy(content.copy()).view(tensor.dtype))
+    if tensor.device.type == "cuda":
         torch.cuda.current_stream(tensor.device).synchronize()
+
+
+def _is_its_memory(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's values are in the CPU's memory, with no sign or conjugation left out."""
+    return tensor.device.type == "cpu" and not tensor.is_neg() and not tensor.is_conj()
 
 
 def _memory_of(tensors: Tensors) -> "np.ndarray[Any, Any] | None":
@@ -274,6 +282,6 @@ class _Joined:
 
     def detach(self) -> torch.Tensor:
         """Return the present bytes of all tensors."""
-        parts = [as_bytes(each.detach().cpu()) for each in self._tensors]
+        parts = [as_bytes(resolved(each.detach().cpu())) for each in self._tensors]
         whole: Any = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return torch.from_numpy(whole)

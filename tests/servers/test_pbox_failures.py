@@ -1,6 +1,8 @@
 """Every failure is reported in time, with the worker's or the server's name."""
 
 import _thread
+import ctypes
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -33,8 +35,10 @@ from innet.errors import (
     WorkerLost,
 )
 from innet.local.ports import free_tcp_port
+from innet.machine.packaged import read_folder
 from innet.servers import pbox
 from innet.servers.pbox import native
+from innet.servers.pbox.protocol import HEADER, KEY_BYTES, MAGIC, Kind
 
 F = np.float32
 TOKEN = "of the job"  # noqa: S105
@@ -242,6 +246,61 @@ def test_a_job_without_memory_for_its_orders_is_refused(monkeypatch):
             client.push_pull(ones())
 
 
+def test_orders_that_find_no_memory_are_given_again(monkeypatch):
+    """Otherwise the memory of a job stays reserved, and a server that is closed waits for ever."""
+    with pbox.Server(cores=1, memory_bytes=1 << 24) as server:
+        [core] = server._cores
+        with joined(server, workers=1):
+            monkeypatch.setattr(core, "_library", Failing(native.library(), "core_remove", 2))
+        until(lambda: not server.stats().reserved_bytes)
+        monkeypatch.setattr(core, "_library", Failing(native.library(), "core_stop", 2))
+        closing = threading.Thread(target=server.close, daemon=True)
+        closing.start()
+        closing.join(5)
+        stopped = not closing.is_alive()
+        if not stopped:
+            native.library().core_stop(core._core)
+        closing.join(5)
+        assert stopped
+
+
+def test_a_worker_of_a_job_that_has_ended_is_not_refused_for_being_slow(monkeypatch):
+    """A core that ticks all the time notices workers that are still to be hung up on."""
+
+    def hasty(package, folder, suffixes):
+        files = read_folder(package, folder, suffixes)
+        core = files["core.c"].replace(b"TICK_MS = 200", b"TICK_MS = 0")
+        header = files["core.h"].replace(b"HELLO_WITHIN_S = 10", b"HELLO_WITHIN_S = 0")
+        return {**files, "core.c": core, "core.h": header}
+
+    monkeypatch.setattr(native, "read_folder", hasty)
+    library, key, lengths = native.library.__wrapped__(), bytes(KEY_BYTES), np.ones(1, np.uint32)
+    counts, optimizer = np.zeros(1, native.JOB_COUNTS), native.OptimizerRecord()
+    hello = HEADER.pack(MAGIC, Kind.HELLO, 0, KEY_BYTES, 7, 0.0) + key
+    reports, into = os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        core = library.core_new(listener.fileno(), into)
+        job = library.job_new(
+            7, 1, 1, False, True, ctypes.byref(optimizer), 60.0, 1, native.address(lengths), key,
+            native.address(counts),
+        )  # fmt: skip
+        assert library.core_add(core, job)
+        with socket.create_connection(listener.getsockname(), WITHIN) as worker:
+            worker.sendall(hello + HEADER.pack(MAGIC, Kind.PULL, 0, 0, 0, 0.0))
+            running = threading.Thread(target=library.core_run, args=(core,), daemon=True)
+            running.start()
+            assert HEADER.unpack(worker.recv(HEADER.size, socket.MSG_WAITALL))[1] == Kind.RESULT
+            assert worker.recv(4, socket.MSG_WAITALL) == bytes(4)
+            assert library.core_remove(core, 7)
+            assert worker.recv(1) == b""  # a refusal would come first
+        assert library.core_stop(core)
+        running.join()
+        library.core_free(core)
+    for end in (reports, into):
+        os.close(end)
+
+
 def test_a_failure_is_reported_whoever_leaves_meanwhile():
     """The reader of the cores' reports waits, as for a worker that does not read its error."""
     workers, cores = 24, 8
@@ -265,13 +324,16 @@ def test_a_failure_is_reported_whoever_leaves_meanwhile():
 
 
 class Failing:
-    """The compiled library, one of whose functions finds no memory."""
+    """The compiled library, one of whose functions finds no memory, the first `times` times."""
 
-    def __init__(self, library, function):
-        self._library, self._function = library, function
+    def __init__(self, library, function, times=1000):
+        self._library, self._function, self._left = library, function, times
 
     def __getattr__(self, name):
-        return (lambda *_: 0) if name == self._function else getattr(self._library, name)
+        if name != self._function or not self._left:
+            return getattr(self._library, name)
+        self._left -= 1
+        return lambda *_: 0
 
 
 def test_the_initial_values_are_waited_for(server):
@@ -386,6 +448,33 @@ def test_a_client_can_be_closed_while_it_waits(server):
         client.push_pull(ones())
 
 
+def test_the_bytes_are_counted_while_another_thread_closes_the_client(server):
+    client = joined(server, workers=1)
+    client.push_pull(ones())
+    library, freed = client._library, threading.Event()
+
+    class Slow:
+        def __getattr__(self, name):
+            return getattr(library, name)
+
+        def client_bytes(self, what):
+            closing.start()
+            assert not freed.wait(1), "the C client is freed while it is read"
+            return library.client_bytes(what)
+
+        def client_free(self, what):
+            freed.set()
+            library.client_free(what)
+
+    closing = threading.Thread(target=client.close)
+    client._library = Slow()
+    try:
+        assert client.bytes_moved > 0
+    finally:
+        closing.join()
+    assert client.bytes_moved == 0
+
+
 def test_ctrl_c_interrupts_an_exchange(server):
     with joined(server) as client:
         timer = threading.Timer(0.2, _thread.interrupt_main)
@@ -393,6 +482,18 @@ def test_ctrl_c_interrupts_an_exchange(server):
         with pytest.raises(KeyboardInterrupt):
             client.push_pull(ones())
         timer.join()
+
+
+def test_a_server_without_files_for_its_reports_is_refused(monkeypatch):
+    def full():
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    port = free_tcp_port()
+    monkeypatch.setattr(os, "pipe", full)
+    with pytest.raises(NoCapacity, match="ulimit -n"):
+        pbox.Server(f"127.0.0.1:{port}")
+    monkeypatch.undo()
+    pbox.Server(f"127.0.0.1:{port}").close()
 
 
 def test_nothing_is_left_of_a_server(server):

@@ -1,13 +1,19 @@
 """A server above racks turns results into parameters on their way out, frame by frame."""
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import parameter_rows
 import pytest
+from p4runtime_client import COMMIT
 from parameter_rows import SERVICE_NUMBER, WIDTH, begin, describe, floats, lanes, read, result, step
 from sanitizers import run_sanitized
 
+from innet.controller.switches.names import Names
+from innet.p4.artifacts import artifact
+from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.servers.rack.device import ServerDevice
 from innet.servers.rack.native import Parameters
 from innet.wire.check import intact
 from innet.wire.frames import ENCAPSULATION_BYTES
@@ -157,6 +163,36 @@ def test_what_others_send_through_the_server_is_let_alone(begun: Parameters):
     begun.serve(SERVICE_NUMBER)
     assert begun.counts()["steps"] == 0
     np.testing.assert_array_equal(floats(begun.answer(step(ONES))), VALUES - 1)
+
+
+def test_the_address_that_is_left_is_served_if_another_is_deleted():
+    """A controller may write the new address before it deletes the old one."""
+    names, made = Names(artifact(64).p4info), p4rt.Update.INSERT
+    old, new = (
+        names.entry("service", {"address": number}, "serve", {"mac": 1})
+        for number in (1, SERVICE_NUMBER)
+    )
+    with Parameters(1 << 20) as kept:
+        device = ServerDevice(kept, [], 510, 511, lambda _: None)
+        with contextlib.closing(device):
+            config = p4rt.ForwardingPipelineConfig(
+                p4info=artifact(64).p4info, p4_device_config=artifact(64).json
+            )
+            device.configure(COMMIT, config)
+
+            def write(kind: p4rt.Update.Type, entity: p4rt.Entity) -> bool:
+                """Return whether frames are answered then."""
+                assert device.write([p4rt.Update(type=kind, entity=entity)]) == [None]
+                return bool(read(kept.answer(describe()))["flags"] & Ask.DONE)
+
+            assert write(made, new)
+            assert not write(made, old)
+            assert write(p4rt.Update.DELETE, old)
+            assert not write(made, old)
+            assert not write(p4rt.Update.DELETE, new)
+            assert write(made, new)
+            assert write(p4rt.Update.DELETE, old)
+            assert not write(p4rt.Update.DELETE, new)
 
 
 def test_who_is_silent_makes_room():

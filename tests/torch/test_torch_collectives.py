@@ -208,6 +208,40 @@ def test_coalesced_forms_are_the_same_as_over_gloo(group: Group):
     assert group.run(coalesced) == [True] * SIZE
 
 
+def signless(values: torch.Tensor) -> torch.Tensor:
+    """Return a view of other memory that has these values with the other sign, as ``conj().imag`` may."""
+    return torch._neg_view(-values)
+
+
+def left_out(rank: int, dtype: torch.dtype) -> list[str]:
+    """Return the collectives that get views like these wrong. Gloo drops their results."""
+    parts = [torch.arange(6).to(dtype) + each for each in range(SIZE)]
+    lists = [signless(torch.ones_like(each)) for each in parts]
+    dist.all_gather(lists, signless(parts[rank]))
+    whole = signless(torch.ones(6 * SIZE, dtype=dtype))
+    dist.all_gather_into_tensor(whole, signless(parts[rank]))
+    given, summed, reduced = (signless(parts[rank]) for _ in range(3))
+    dist.broadcast(given, 1)
+    dist.all_reduce(summed)
+    dist.reduce(reduced, 2)
+    scattered = signless(torch.ones(6, dtype=dtype))
+    dist.reduce_scatter(scattered, [signless(each * (rank + 1)) for each in parts])
+    found: dict[str, tuple[torch.Tensor, torch.Tensor]] = {
+        "all-gather": (torch.cat(lists), torch.cat(parts)),
+        "into a tensor": (whole, torch.cat(parts)),
+        "broadcast": (given, parts[1]),
+        "all-reduce": (summed, sum(parts, torch.zeros(6, dtype=dtype))),
+        "reduce": (reduced, sum(parts, torch.zeros(6, dtype=dtype)) if rank == 2 else parts[rank]),
+        "reduce-scatter": (scattered, parts[rank] * 10),
+    }
+    return [name for name, (one, other) in found.items() if not torch.equal(one, other)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64], ids=str)
+def test_views_that_leave_out_a_sign_are_moved_and_summed_with_it(group: Group, dtype: torch.dtype):
+    assert group.run(left_out, dtype) == [[]] * SIZE
+
+
 def uneven(rank: int) -> list[float]:
     given = [torch.full((n + 1,), float(rank)) for n in range(SIZE)]
     own = torch.zeros(rank + 1)

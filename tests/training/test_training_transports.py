@@ -17,6 +17,7 @@ from innet.errors import PeerFailed, UsageError
 from innet.training import make
 from innet.training.codecs.max_scaled import MaxScaled
 from innet.training.codecs.truncation import Truncation
+from innet.training.elastic import ElasticServer
 from innet.training.message_codecs import PLAIN, Mirror, message_codec
 from innet.training.transports import threads
 from innet.training.transports.ring import Ring
@@ -159,6 +160,19 @@ def test_replicas_sum_in_a_tree_and_the_first_goes_between_the_nodes(replicas: i
     assert all(torch.equal(started, vector(0, 20)) for started, _ in found)
     assert all(torch.equal(each, found[0][1]) for _, each in found)
     assert (found[0][1] - mean(2 * replicas, 20)).abs().max() < 1e-6
+
+
+def test_a_tree_of_several_nodes_has_no_parameter_server():
+    """The server would have only the replicas of its node, and wait for all others, or ignore them."""
+    nodes, between = [threads.group(2) for _ in range(2)], threads.group(2)
+
+    def work(transport):
+        node, replica = divmod(transport.rank, 2)
+        tree = Tree(nodes[node][replica], None if replica else between[node])
+        with tree, pytest.raises(UsageError, match="2 nodes"):
+            tree.connect(20, lambda: ElasticServer(vector(0, 20), tree.workers))
+
+    threads.run(4, work)
 
 
 def test_a_worker_that_ends_without_its_message_is_noticed(monkeypatch):

@@ -152,6 +152,7 @@ class Client:
         self._connections = connections
         self._library = native.library()
         self._exchanging = threading.Lock()
+        self._freeing = threading.Lock()  # taken after _exchanging
         self._closing = threading.Event()
         self._owner = Owner(self)
         self._broken: Exception | None = None
@@ -224,7 +225,8 @@ class Client:
     @property
     def bytes_moved(self) -> int:
         """Return the bytes sent and received so far, including headers."""
-        return int(self._library.client_bytes(self._client)) if self._client else 0
+        with self._freeing:
+            return int(self._library.client_bytes(self._client)) if self._client else 0
 
     def close(self) -> None:
         """Leave the job, and end this client's exchanges. May be called twice.
@@ -239,8 +241,9 @@ class Client:
             if not self._client:
                 return
             self._connections.close(goodbye=self._broken is None)
-            self._library.client_free(self._client)
-            self._client = None
+            with self._freeing:
+                self._library.client_free(self._client)
+                self._client = None
 
     def __enter__(self) -> Self:
         return self

@@ -4,12 +4,15 @@ import ctypes
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from innet.errors import NoCapacity, UsageError
 from innet.servers.pbox import native
+
+_AGAIN_S = 0.1
 
 
 class Core:
@@ -45,11 +48,13 @@ class Core:
 
     def remove(self, number: int) -> None:
         """End a job. The core reports REMOVED once it has freed the job."""
-        self._library.core_remove(self._core, number)
+        while not self._library.core_remove(self._core, number):  # without memory, for now
+            time.sleep(_AGAIN_S)
 
     def close(self) -> None:
         """End all jobs and the thread."""
-        self._library.core_stop(self._core)
+        while not self._library.core_stop(self._core):  # without memory, for now
+            time.sleep(_AGAIN_S)
         self._thread.join()
         self._counts = self._counts.copy()
         self._library.core_free(self._core)
@@ -62,12 +67,20 @@ class Core:
 
 
 class Events(threading.Thread):
-    """A thread that reads the cores' events and calls `heard` with one ``EVENT`` after the other."""
+    """A thread that reads the cores' events and calls `heard` with one ``EVENT`` after the other.
+
+    Raises NoCapacity if too many files are open.
+    """
 
     def __init__(self, heard: Callable[[np.void], None]) -> None:
         super().__init__(name="pbox events")
         self._heard = heard
-        self._from, self.into = os.pipe()
+        try:
+            self._from, self.into = os.pipe()
+        except OSError:
+            raise NoCapacity(
+                "too many open files for a server: raise the limit (`ulimit -n`)"
+            ) from None
         os.set_blocking(self.into, False)
         self.start()
 

@@ -44,7 +44,8 @@ class Server:
     memory. With `pin`, every core has a CPU of its own as long as there are enough. With
     `tls`, a folder with a controller's certificates, all connections use mutual TLS. `report` is
     called with an event and its values, like a structlog logger's methods. Raises UsageError,
-    NotAuthorized (the certificate has expired) and CompilerError.
+    NotAuthorized (the certificate has expired), NoCapacity (too many files are open) and
+    CompilerError.
     """
 
     def __init__(
@@ -73,7 +74,12 @@ class Server:
         self._listener, self.port = self._listen(host, port, "--address", _refusal)
         self._cores: list[Core] = []
         self._jobs = JobTable(self._cores, memory_bytes or _half_of_memory(), report)
-        self._events = Events(self._jobs.hear)
+        try:
+            self._events = Events(self._jobs.hear)
+        except BaseException:
+            self._close_fronts()
+            self._listener.close()
+            raise
         try:
             cpus = usable_cpus(cores)
             hosts = self._data_hosts or (host,)
@@ -141,6 +147,9 @@ class Server:
         for core in self._cores:
             core.close()
         self._events.close()
+        self._close_fronts()
+
+    def _close_fronts(self) -> None:
         for front in self._fronts:
             front.close()
 

@@ -18,6 +18,7 @@ class ServerDevice(Device):
     def __init__(self, parameters: Parameters, *device: Any, cores: int = 1) -> None:
         super().__init__(*device, egress_hook=parameters.egress_hook, cores=cores)
         self._parameters = parameters
+        self._served = 0
 
     def write(
         self, updates: Sequence[p4rt.Update], atomicity: p4rt.WriteRequest.Atomicity = 0
@@ -29,6 +30,18 @@ class ServerDevice(Device):
         for update, refusal in zip(updates, results, strict=True):
             entry = update.entity.table_entry
             if not refusal and entry.table_id in service:
-                address = int.from_bytes(entry.match[0].exact.value, "big")
-                self._parameters.serve(0 if update.type == p4rt.Update.DELETE else address)
+                address = _address(entry)
+                if update.type != p4rt.Update.DELETE:
+                    self._serve(address)
+                elif address == self._served:
+                    found, _ = self.read([p4rt.Entity(table_entry={"table_id": entry.table_id})])
+                    self._serve(_address(found[0].table_entry) if found else 0)
         return results
+
+    def _serve(self, address: int) -> None:
+        self._served = address
+        self._parameters.serve(address)
+
+
+def _address(entry: p4rt.TableEntry) -> int:
+    return int.from_bytes(entry.match[0].exact.value, "big")

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 import torch
 from torch import Tensor
 
+from innet.errors import UsageError
 from innet.training.server import CentreServer
 from innet.training.transports.base import Background, CentreClient, Transport
 
@@ -44,7 +45,12 @@ class Tree(Transport):
         return self._down(vector)
 
     def connect(self, size: int, make: Callable[[], CentreServer]) -> CentreClient:
-        """Connect over the other transport."""
+        """Connect over the other transport. Raises UsageError for a tree of several nodes."""
+        if self.workers > self._replicas:
+            raise UsageError(
+                f"a tree of {self.workers // self._replicas} nodes has no parameter server for all of "
+                "them: use ProcessGroupTransport, or an algorithm without a server"
+            )
         return self._over.connect(size, make)
 
     def close(self, *, abandon: bool = False) -> None:

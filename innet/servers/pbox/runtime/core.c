@@ -143,7 +143,7 @@ static void tick(struct core *core)
     core->ticked = core->now;
     for (uint32_t i = core->connections; i-- > 0;) {
         struct connection *c = core->connection[i];
-        if (!c->job && core->now - c->since > HELLO_WITHIN_S * 1000000000ULL)
+        if (!c->job && !c->dead && core->now - c->since > HELLO_WITHIN_S * 1000000000ULL)
             refuse(core, c, BAD_SLOW);
     }
     if (core->full) {
