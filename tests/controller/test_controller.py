@@ -8,6 +8,8 @@ from racks import Rack, rack
 from scripted_worker import scripted
 from working_job import eventually
 
+from innet.controller.jobs.events import Actions
+from innet.controller.jobs.job import Job
 from innet.controller.state.registry import Policy
 from innet.controller.state.store import Store
 from innet.errors import (
@@ -302,6 +304,25 @@ def test_a_job_that_has_expired_but_cannot_be_removed_holds_up_no_other(monkeypa
                 create(tor, name, lease_s=1)
             eventually(lambda: jobs(tor) == ["first"])
         eventually(lambda: not jobs(tor))
+
+
+def test_a_job_that_time_cannot_pass_for_holds_up_no_other(monkeypatch):
+    tick = Job.tick
+
+    def tick_others(job: Job, now: float) -> Actions:
+        if job.spec.name == "first":
+            raise ArithmeticError("a bug")
+        return tick(job, now)
+
+    with rack(1) as tor:
+        monkeypatch.setattr(Job, "tick", tick_others)
+        for name in ("first", "second"):
+            create(tor, name, lease_s=1)
+        eventually(
+            lambda: (
+                [each.name for each in tor.stub.ListJobs(pb.ListJobsRequest()).jobs] == ["first"]
+            )
+        )
 
 
 def out_of_space(*_: object) -> None:
