@@ -8,6 +8,7 @@ from racks import Rack, rack
 from scripted_worker import scripted
 from working_job import eventually
 
+from innet.controller.handlers import job_requests
 from innet.controller.jobs.events import Actions
 from innet.controller.jobs.job import Job
 from innet.controller.state.registry import Policy
@@ -323,6 +324,15 @@ def test_a_job_that_time_cannot_pass_for_holds_up_no_other(monkeypatch):
                 [each.name for each in tor.stub.ListJobs(pb.ListJobsRequest()).jobs] == ["first"]
             )
         )
+
+
+def test_a_job_that_there_is_no_number_for_gets_no_slots(monkeypatch):
+    with rack(1) as tor:
+        with tor.job(1, 32), monkeypatch.context() as few:
+            few.setattr(job_requests, "_LAST_ID", 1)
+            with refused(NoCapacity, "there are 1 jobs, as many as there are numbers for"):
+                create(tor)
+        assert tor.free_slots == SLOTS
 
 
 def out_of_space(*_: object) -> None:
