@@ -13,6 +13,7 @@ from innet.controller.jobs.events import Actions
 from innet.controller.jobs.job import Job
 from innet.controller.state.registry import Policy
 from innet.controller.state.store import Store
+from innet.controller.switches.supervisor import Supervisor
 from innet.errors import (
     AlreadyExists,
     ControllerError,
@@ -333,6 +334,26 @@ def test_a_job_that_there_is_no_number_for_gets_no_slots(monkeypatch):
             with refused(NoCapacity, "there are 1 jobs, as many as there are numbers for"):
                 create(tor)
         assert tor.free_slots == SLOTS
+
+
+def test_a_switch_that_is_being_removed_cannot_be_added_meanwhile(monkeypatch):
+    finish, tried = Supervisor.finish, []
+
+    def try_to_add(supervisor: Supervisor) -> None:
+        for name, address in ("tor", "127.0.0.1:1"), ("other", tor.switch.address):
+            with refused(
+                ControllerError, "the switch 'tor' at .* is being removed: try again soon"
+            ):
+                add_switch(tor, name, address)
+            tried.append(name)
+        finish(supervisor)
+
+    with rack(1) as tor:
+        with monkeypatch.context() as slow:
+            slow.setattr(Supervisor, "finish", try_to_add)
+            tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="tor"))
+        assert tried == ["tor", "other"]
+        assert add_switch(tor, "other", tor.switch.address).reachable
 
 
 def out_of_space(*_: object) -> None:
