@@ -68,8 +68,9 @@ class TrafficSampler:
         finished = False
         while not finished:
             finished = self._done.wait(_SAMPLE_INTERVAL_S)  # sample once more at the end
-            self.samples.times.append(time.monotonic() - began)
-            for name, traffic in self._read().items():
+            now, read = time.monotonic() - began, self._read()
+            self.samples.times.append(now)
+            for name, traffic in read.items():
                 self.samples.up_bytes.setdefault(name, []).append(traffic.up_bytes)
                 self.samples.down_bytes.setdefault(name, []).append(traffic.down_bytes)
 
