@@ -92,7 +92,7 @@ def create_job(
 
     If the token cannot be written, delete the job, because no worker could join it, and raise OSError.
     """
-    answer = stub.CreateJob(request)
+    answer: pb.CreateJobResponse = stub.CreateJob(request)
     try:
         secret.write(answer.token + "\n")
         secret.flush()
