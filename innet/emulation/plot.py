@@ -26,7 +26,7 @@ def draw(samples: TrafficSeries, links: Sequence[PlannedLink], path: Path) -> No
         (axes[1], "down", samples.down_bytes),
     ):
         for link in links:
-            sent = np.diff(np.array(counts[link.name])) / np.diff(times) / _MEGABIT
+            sent = np.diff(np.array(counts[link.child.interface])) / np.diff(times) / _MEGABIT
             axis.plot(times[1:], sent, label=link.name, linewidth=1.2)
         for rate in sorted({link.spec.rate for link in links if link.spec.rate}):
             axis.axhline(rate / 1e6, color="grey", linestyle=":", linewidth=1)

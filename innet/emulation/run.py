@@ -167,7 +167,7 @@ class _Emulation:
             seconds,
             sorted(exits, key=lambda each: order[each.host]),
             controller.sums(),
-            [LinkTraffic.of(link, traffic[link.name]) for link in self.plan.links],
+            [LinkTraffic.of(link, traffic[link.child.interface]) for link in self.plan.links],
         )
 
 

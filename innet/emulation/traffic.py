@@ -24,7 +24,10 @@ class LinkCounters:
 
 @dataclass(frozen=True)
 class TrafficSeries:
-    """Traffic over time: seconds since the beginning, and every link's bytes at each of them."""
+    """Traffic over time: seconds since the beginning, and the bytes of every link at each of them.
+
+    Links are known by the interface of their child.
+    """
 
     times: list[float] = field(default_factory=list)
     up_bytes: dict[str, list[int]] = field(default_factory=dict)
@@ -39,11 +42,12 @@ class TrafficReader:
         self._pids = pids
 
     def read(self) -> dict[str, LinkCounters]:
-        """Return every link's traffic, by name: sent (up) and received (down) at the child's end."""
+        """Return every link's traffic, sent (up) and received (down), by the interface of its child."""
         # Each namespace is read only once, because that of a switch has an interface for every port.
         nodes = {link.child.node for link in self._links}
         counters = {node: _interfaces(self._pids[node]) for node in nodes}
-        return {link.name: counters[link.child.node][link.child.interface] for link in self._links}
+        ends = [link.child for link in self._links]
+        return {end.interface: counters[end.node][end.interface] for end in ends}
 
 
 class TrafficSampler:
@@ -68,10 +72,11 @@ class TrafficSampler:
         finished = False
         while not finished:
             finished = self._done.wait(_SAMPLE_INTERVAL_S)  # sample once more at the end
-            self.samples.times.append(time.monotonic() - began)
-            for name, traffic in self._read().items():
-                self.samples.up_bytes.setdefault(name, []).append(traffic.up_bytes)
-                self.samples.down_bytes.setdefault(name, []).append(traffic.down_bytes)
+            now, read = time.monotonic() - began, self._read()
+            self.samples.times.append(now)
+            for interface, traffic in read.items():
+                self.samples.up_bytes.setdefault(interface, []).append(traffic.up_bytes)
+                self.samples.down_bytes.setdefault(interface, []).append(traffic.down_bytes)
 
 
 def _interfaces(process: int) -> dict[str, LinkCounters]:

@@ -3,11 +3,13 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import grpc
 
 from innet.errors import ControllerUnreachable, NotAuthorized
 from innet.rpc import channels, tls
+from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc.status import error_of
 
@@ -81,3 +83,20 @@ def translated(purpose: str) -> Iterator[None]:
         if code == grpc.StatusCode.UNAVAILABLE:
             details = f"the controller does not answer ({details})"
         raise error_of(code, f"cannot {purpose}: {details}") from None
+
+
+def create_job(
+    stub: rpc.ControllerStub, request: pb.CreateJobRequest, secret: IO[str]
+) -> pb.CreateJobResponse:
+    """Create a job, and write its token to a file.
+
+    If the token cannot be written, delete the job, because no worker could join it, and raise OSError.
+    """
+    answer: pb.CreateJobResponse = stub.CreateJob(request)
+    try:
+        secret.write(answer.token + "\n")
+        secret.flush()
+    except OSError:
+        stub.DeleteJob(pb.DeleteJobRequest(name=request.name))
+        raise
+    return answer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import refuse, run, serving
+from commands import refuse, run, run_on_full_disk, serving
 from switches import running_switch
 
 from innet.cluster.file import ClusterFile, load
@@ -161,6 +161,16 @@ def test_a_failing_step_leaves_those_before_it_and_no_token(cluster: Cluster):
     assert "cannot carry out '+ job train on spine" in done.stderr
     assert not (cluster.path.parent / "train.token").exists()
     cluster.content["jobs"]["train"]["workers"] = 2
+    [line] = cluster.apply()
+    assert line.startswith("+ job train")
+
+
+def test_a_job_whose_token_does_not_fit_the_disk_is_created_by_the_next_apply(cluster: Cluster):
+    cluster.write()
+    arguments = ["apply", str(cluster.path), "--controller", cluster.controller]
+    done = run_on_full_disk("innet", *arguments)
+    assert done.returncode == 2
+    assert "train.token: File too large" in done.stderr
     [line] = cluster.apply()
     assert line.startswith("+ job train")
 

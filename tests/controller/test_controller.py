@@ -8,8 +8,12 @@ from racks import Rack, rack
 from scripted_worker import scripted
 from working_job import eventually
 
+from innet.controller.handlers import job_requests
+from innet.controller.jobs.events import Actions
+from innet.controller.jobs.job import Job
 from innet.controller.state.registry import Policy
 from innet.controller.state.store import Store
+from innet.controller.switches.supervisor import Supervisor
 from innet.errors import (
     AlreadyExists,
     ControllerError,
@@ -302,6 +306,54 @@ def test_a_job_that_has_expired_but_cannot_be_removed_holds_up_no_other(monkeypa
                 create(tor, name, lease_s=1)
             eventually(lambda: jobs(tor) == ["first"])
         eventually(lambda: not jobs(tor))
+
+
+def test_a_job_that_time_cannot_pass_for_holds_up_no_other(monkeypatch):
+    tick = Job.tick
+
+    def tick_others(job: Job, now: float) -> Actions:
+        if job.spec.name == "first":
+            raise ArithmeticError("a bug")
+        return tick(job, now)
+
+    with rack(1) as tor:
+        monkeypatch.setattr(Job, "tick", tick_others)
+        for name in ("first", "second"):
+            create(tor, name, lease_s=1)
+        eventually(
+            lambda: (
+                [each.name for each in tor.stub.ListJobs(pb.ListJobsRequest()).jobs] == ["first"]
+            )
+        )
+
+
+def test_a_job_that_there_is_no_number_for_gets_no_slots(monkeypatch):
+    with rack(1) as tor:
+        with tor.job(1, 32), monkeypatch.context() as few:
+            few.setattr(job_requests, "_LAST_ID", 1)
+            with refused(NoCapacity, "there are 1 jobs, as many as there are numbers for"):
+                create(tor)
+        assert tor.free_slots == SLOTS
+
+
+def test_a_switch_that_is_being_removed_cannot_be_added_meanwhile(monkeypatch):
+    finish, tried = Supervisor.finish, []
+
+    def try_to_add(supervisor: Supervisor) -> None:
+        for name, address in ("tor", "127.0.0.1:1"), ("other", tor.switch.address):
+            with refused(
+                ControllerError, "the switch 'tor' at .* is being removed: try again soon"
+            ):
+                add_switch(tor, name, address)
+            tried.append(name)
+        finish(supervisor)
+
+    with rack(1) as tor:
+        with monkeypatch.context() as slow:
+            slow.setattr(Supervisor, "finish", try_to_add)
+            tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="tor"))
+        assert tried == ["tor", "other"]
+        assert add_switch(tor, "other", tor.switch.address).reachable
 
 
 def out_of_space(*_: object) -> None:

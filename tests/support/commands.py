@@ -33,6 +33,12 @@ def run(command: str, *arguments: str, **environment: str) -> subprocess.Complet
     return subprocess.CompletedProcess(process.args, process.wait(), *said)
 
 
+def run_on_full_disk(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run one of innet's commands, which can make files, but can write nothing to them."""
+    limited = ["bash", "-c", 'ulimit -f 0; exec "$0" "$@"', str(BIN / command), *arguments]
+    return subprocess.run(limited, check=False, capture_output=True, text=True, timeout=_WITHIN)
+
+
 def _contents(file: IO[str]) -> str:
     file.seek(0)
     return file.read()

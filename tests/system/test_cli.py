@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from commands import refuse, run, serving
+from commands import refuse, run, run_on_full_disk, serving
 from racks import TIMEOUTS, WITHIN, free_cables
 from switches import Switch, running_switch
 
@@ -90,6 +90,17 @@ def test_no_job_is_created_whose_token_cannot_be_written(controller: str, tmp_pa
     path = tmp_path / "nowhere" / "token"
     why = f"cannot write to {path}: No such file or directory"
     refuse(why, "innet", *create, "--token-file", str(path), "--controller", controller)
+    refuse("no job 'secret'", "innet", "job", "show", "secret", "--controller", controller)
+
+
+def test_a_job_whose_token_does_not_fit_the_disk_is_deleted_again(controller: str, tmp_path: Path):
+    path = tmp_path / "token"
+    create = ["job", "create", "secret", "--switch", "tor", "--workers", "1"]
+    options = ["--token-file", str(path), "--controller", controller]
+    done = run_on_full_disk("innet", *create, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"cannot write to {path}: File too large" in done.stderr
+    assert not os.path.lexists(path)
     refuse("no job 'secret'", "innet", "job", "show", "secret", "--controller", controller)
 
 

@@ -13,7 +13,7 @@ from innet.controller import defaults
 from innet.controller.cli.options import MOST
 from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
-from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
+from innet.rpc.client import DEFAULT_ADDRESS, connected, create_job, translated
 from innet.rpc.plain import as_plain
 from innet.rpc.words import PATHS, left_out, slots_text
 from innet.terminal.console import console, say_json
@@ -92,9 +92,7 @@ def create(
         secret = stack.enter_context(private_file(token_file)) if token_file else None
         stub = stack.enter_context(connected(address, tls_folder))
         stack.enter_context(translated("create the job"))
-        answer = stub.CreateJob(request)
-        if secret:
-            secret.write(answer.token + "\n")
+        answer = create_job(stub, request, secret) if secret else stub.CreateJob(request)
     if as_json:
         shown = {} if token_file else {"token": answer.token}
         say_json({"job": as_plain(answer.job), **shown})

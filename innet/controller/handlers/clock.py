@@ -33,7 +33,7 @@ class Clock:
                 try:
                     self._tick(now, now - last - period)
                 except Exception:  # noqa: BLE001 - whatever it is
-                    # Time continues for all other jobs.
+                    # Time goes on.
                     _log.exception("a tick failed")
                 last = now
 
@@ -45,16 +45,24 @@ class Clock:
             if job := registry.members.job(nonce):
                 registry.commit(job, job.expel(nonce, why, now))
         registry.members.keep_pace()
-        heartbeat_s = registry.members.pace.heartbeat_s
         for job in list(registry.jobs.values()):
-            if late > registry.policy.lease_s * _LATE:
-                job.excuse(late)  # not their silence: the controller stood still
-            registry.commit(job, [*job.tick(now), *registry.waits.follow(job, now, heartbeat_s)])
-            registry.slot_watch.follow(job, registry.switches[job.spec.switch].record.lanes)
-            if job.roster.expired(now):
-                self._end(job)
+            try:
+                self._tick_job(job, now, late)
+            except Exception:  # noqa: BLE001 - whatever it is
+                # Time continues for all other jobs.
+                _log.exception("a job's tick failed", job=job.spec.name)
         registry.grant_slots()  # a worker that has come or left may have changed the order
         registry.lend_slots()
+
+    def _tick_job(self, job: Job, now: float, late: float) -> None:
+        registry = self._registry
+        if late > registry.policy.lease_s * _LATE:
+            job.excuse(late)  # not their silence: the controller stood still
+        heartbeat_s = registry.members.pace.heartbeat_s
+        registry.commit(job, [*job.tick(now), *registry.waits.follow(job, now, heartbeat_s)])
+        registry.slot_watch.follow(job, registry.switches[job.spec.switch].record.lanes)
+        if job.roster.expired(now):
+            self._end(job)
 
     def _end(self, job: Job) -> None:
         """End a job that has expired. If the state cannot be written, it ends at a later tick."""

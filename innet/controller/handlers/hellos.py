@@ -51,9 +51,13 @@ class Hellos:
 
     def _run(self) -> None:
         while hellos := self._next():
-            with self._together():
-                for each in hellos:
-                    self._try(*each)
+            try:
+                with self._together():
+                    for each in hellos:
+                        self._try(*each)
+            except Exception:  # noqa: BLE001 - whatever it is
+                # A worker repeats its hello until it is admitted.
+                _log.exception("hellos could not be kept")
 
     def _try(self, switch: str, nonce: int, where: Attachment) -> None:
         try:

@@ -150,6 +150,8 @@ class JobRequests:
         quota, jobs = self._registry.policy.most_jobs, len(self._registry.jobs)
         if quota and jobs >= quota:
             raise NoCapacity(f"there are {jobs} jobs, and no more are allowed: delete one")
+        if jobs == _LAST_ID:
+            raise NoCapacity(f"there are {jobs} jobs, as many as there are numbers for: delete one")
 
     def _allocate(
         self,
@@ -197,10 +199,6 @@ class JobRequests:
     def _new_id(self) -> int:
         """Return an id that no job has. A used id comes again as late as possible."""
         taken = {job.spec.id for job in self._registry.jobs.values()}
-        if len(taken) == _LAST_ID:
-            raise NoCapacity(
-                f"there are {len(taken)} jobs, as many as there are numbers for: delete one"
-            )
         later = itertools.chain(range(self._last_id + 1, _LAST_ID + 1), range(1, _LAST_ID + 1))
         return next(each for each in later if each not in taken)
 

@@ -35,18 +35,22 @@ class Joins:
     def _take_all(self) -> None:
         waiting, self._waiting = self._waiting, []
         refused: dict[asyncio.Future[None], Exception] = {}
-        with self._registry.together():
-            for stream, message, done in waiting:
-                if done.cancelled():  # the worker is gone
-                    continue
-                try:
-                    self._take(stream, message)
-                except Exception as problem:  # noqa: BLE001 - it is raised in the worker's call
-                    refused[done] = problem
+        failed: Exception | None = None
+        try:
+            with self._registry.together():
+                for stream, message, done in waiting:
+                    if done.cancelled():  # the worker is gone
+                        continue
+                    try:
+                        self._take(stream, message)
+                    except Exception as problem:  # noqa: BLE001 - it is raised in the worker's call
+                        refused[done] = problem
+        except Exception as problem:  # noqa: BLE001 - as above
+            failed = problem
         for *_, done in waiting:
             if done.cancelled():
                 continue
-            if done in refused:
-                done.set_exception(refused[done])
+            if why := refused.get(done, failed):
+                done.set_exception(why)
             else:
                 done.set_result(None)

@@ -29,6 +29,7 @@ class SwitchRequests:
     def __init__(self, registry: Registry, factory: SwitchFactory, probes: Probes) -> None:
         self._registry, self._factory, self._probes = registry, factory, probes
         self._adding: dict[str, SwitchRecord] = {}
+        self._removing: dict[str, SwitchRecord] = {}
 
     def add(self, request: pb.AddSwitchRequest) -> pb.Switch:
         """Take charge of a switch."""
@@ -138,8 +139,13 @@ class SwitchRequests:
             self._check_unused(name)
             self._registry.store.remove_switch(name)
             del self._registry.switches[name]
+            self._removing[name] = switch.record
             self._wake_parents(switch.record)
-        switch.supervisor.finish()
+        try:
+            switch.supervisor.finish()
+        finally:
+            with self._registry.lock:
+                del self._removing[name]
         _log.info("switch removed", name=name)
 
     def drifts(self) -> dict[str, int]:
@@ -233,6 +239,13 @@ class SwitchRequests:
                 del self._adding[record.name]
 
     def _check_new(self, record: SwitchRecord) -> None:
+        for (
+            other
+        ) in self._removing.values():  # its supervisor still removes entries, and reports by name
+            if other.name == record.name or _same_device(other, record):
+                raise ControllerError(
+                    f"the switch {other.name!r} at {other.grpc_address} is being removed: try again soon"
+                )
         others = [switch.record for switch in self._registry.switches.values()]
         for other in [*others, *self._adding.values()]:
             if other.name == record.name:

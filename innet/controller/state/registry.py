@@ -183,8 +183,9 @@ class Registry:
                 yield
             finally:
                 self._together = None
-                for job, actions in waiting.values():
-                    self.commit(job, actions)
+                with contextlib.ExitStack() as commits:  # each is made, also if one of them fails
+                    for job, actions in reversed(waiting.values()):
+                        commits.callback(self.commit, job, actions)
 
     def commit(self, job: Job, actions: Actions) -> None:
         """Store the changes of a job, and then carry out its actions."""

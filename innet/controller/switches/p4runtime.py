@@ -25,7 +25,7 @@ _log = structlog.get_logger("innet.controller")
 _ANSWER_WITHIN, _RECONNECT_WITHIN = 5.0, 1.0
 _RUN_WITHIN = 120.0  # a switch may have to compile the program
 _UPDATES_AT_ONCE = 500
-_MOST_WAITING, _LOOK_UP_EVERY = 8192, 1.0
+_MOST_WAITING = 8192
 # Only innet-switch reports its ports: P4Runtime has no request for them.
 _PORTS_METADATA, _PORTS_DOWN_METADATA = "switch-ports", "switch-ports-down"
 _BROKEN = (
@@ -193,21 +193,20 @@ class SwitchConnection:
         request.election_id.high, request.election_id.low = self._client.election_id
 
     def _listen(self) -> None:
-        while not (self._closed or self._broken):
-            with contextlib.suppress(queue.Empty):
-                self._hear(self._client.inbox.get(timeout=_LOOK_UP_EVERY))
+        for message in iter(self._client.inbox.get, None):
+            if not (self._closed or self._broken):  # else only make room, so that the stream ends
+                self._hear(message)
 
-    def _hear(self, message: p4rt.StreamMessageResponse | None) -> None:
-        if message is not None:
-            try:
-                if message.HasField("packet"):
-                    metadata = self.names.packet_in(message.packet)
-                    self._packet_in(metadata, message.packet.payload)
-                elif message.HasField("arbitration") and not _in_charge(message):
-                    self._end("another controller has taken charge of it")
-            except Exception:  # noqa: BLE001 - whatever it is
-                # One strange packet must not cost all those to come.
-                _log.exception("a packet-in was not understood")
+    def _hear(self, message: p4rt.StreamMessageResponse) -> None:
+        try:
+            if message.HasField("packet"):
+                metadata = self.names.packet_in(message.packet)
+                self._packet_in(metadata, message.packet.payload)
+            elif message.HasField("arbitration") and not _in_charge(message):
+                self._end("another controller has taken charge of it")
+        except Exception:  # noqa: BLE001 - whatever it is
+            # One strange packet must not cost all those to come.
+            _log.exception("a packet-in was not understood")
 
     def _stream_ended(self) -> None:
         self._end("it has closed the connection")
@@ -254,10 +253,12 @@ class _Client:
         self._become_primary()
 
     def _receive(self) -> None:
-        with contextlib.suppress(grpc.RpcError):  # its callback reports why it has ended
-            for message in self.stream:
-                self.inbox.put(message)
-        self.inbox.put(None)
+        try:
+            with contextlib.suppress(grpc.RpcError):  # its callback reports why it has ended
+                for message in self.stream:
+                    self.inbox.put(message)
+        finally:
+            self.inbox.put(None)
 
     def _become_primary(self) -> None:
         request = p4rt.StreamMessageRequest()

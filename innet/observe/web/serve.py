@@ -6,9 +6,11 @@ import socket
 import ssl
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
+import structlog
 import typer
 
 os.environ.setdefault("MATPLOTLIB", "false")  # NiceGUI would import it, which takes a second
@@ -35,6 +37,7 @@ from innet.telemetry import logs
 from innet.telemetry.feed import entries
 from innet.terminal.options import LogFormat
 
+_log = structlog.get_logger("innet.web")
 _LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]", "::1"]
 
 
@@ -79,19 +82,25 @@ def _page_app(controller: str, tls_folder: Path | None) -> FastAPI:
         client.on_delete(lambda: pages.pop(client.id, None))
         source.wake()
 
-    def changed() -> None:
-        for each in pages.values():
-            each.update()
-
     async def start() -> None:
         loop = asyncio.get_running_loop()
         threading.Thread(target=_read_log, args=(source, loop), daemon=True).start()
-        await source.run(lambda: bool(pages), changed)
+        await source.run(lambda: bool(pages), lambda: _update(pages.values()))
 
     nicegui_app.on_startup(start)
     app = FastAPI(openapi_url=None)
     ui.run_with(app, show_welcome_message=False, favicon="🔀")
     return app
+
+
+def _update(pages: Iterable[Page]) -> None:
+    """Show what is new on each page."""
+    for each in pages:
+        try:
+            each.update()
+        except Exception:  # noqa: BLE001 - whatever it is
+            # One browser must not cost all others their page.
+            _log.exception("a page cannot be updated")
 
 
 def _read_log(source: Source, loop: asyncio.AbstractEventLoop) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
+
 from innet.errors import InnetError
 from innet.observe.overview import read_without_counters
 from innet.observe.view import View, Viewer
@@ -17,6 +19,7 @@ from innet.telemetry.feed import LogEntry
 _EVERY, _AT_MOST_EVERY = 2.0, 0.25
 _ANSWERS_WITHIN = 5.0
 _KEPT = 300
+_log = structlog.get_logger("innet.web")
 
 
 class Source:
@@ -81,6 +84,10 @@ class Source:
             self.at = datetime.now(UTC)
         except InnetError as problem:
             self.problem = str(problem)
+        except Exception as problem:  # noqa: BLE001 - whatever it is
+            # The next reading may go well.
+            self.problem = f"the controller's answer was not understood: {problem!r}"
+            _log.exception("the controller's answer was not understood")
 
     def _read(self) -> View:
         if self._stub is None:
