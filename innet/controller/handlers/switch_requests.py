@@ -239,9 +239,8 @@ class SwitchRequests:
                 del self._adding[record.name]
 
     def _check_new(self, record: SwitchRecord) -> None:
-        for (
-            other
-        ) in self._removing.values():  # its supervisor still removes entries, and reports by name
+        for other in self._removing.values():
+            # Its supervisor still removes entries, and reports by name.
             if other.name == record.name or _same_device(other, record):
                 raise ControllerError(
                     f"the switch {other.name!r} at {other.grpc_address} is being removed: try again soon"
