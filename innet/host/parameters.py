@@ -118,7 +118,7 @@ class RackedParameters:
         rows = fixed_point.blocks(values, info.lanes - wire.HEADER_LANES)
         record = self._optimizer.record()
         described = _lanes(len(rows), info.lanes)
-        described[:, wire.NONCE] = secrets.randbelow(wire.most(info.workers)) + 1
+        described[:, wire.NONCE] = self._another_nonce()
         described[:, wire.COUNT], described[:, wire.RULE] = len(rows), record.rule
         numbers = struct.pack(">4d", *(getattr(record, key) for key in _KEYS))
         words = np.frombuffer(numbers, ">i4")
@@ -159,6 +159,12 @@ class RackedParameters:
         pulled = _floats(_ask(exchanges, Ask.STEP, pushed), gradient.size)
         self._lost = False
         return pulled
+
+    def _another_nonce(self) -> int:
+        """Return a random number, which tells the server that its parameters begin anew."""
+        most = wire.most(self._agent.info.workers)
+        nonce = secrets.randbelow(most) + 1
+        return nonce if nonce != self._nonce else nonce % most + 1
 
     def _put(self, flat: Floats) -> None:
         at = 0
