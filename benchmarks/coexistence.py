@@ -22,7 +22,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,6 +29,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.options import Json
 from benchmarks.programs import Program, running
 from innet.errors import UsageError
 from innet.local.ports import port_options
@@ -161,9 +161,7 @@ def main(
     ] = 20.0,
     rounds: Annotated[int, typer.Option(help="Rounds of each case; the median is shown.")] = 3,
     only: Annotated[str, typer.Option(help="Measure only this kind of TCP.")] = "",
-    output: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to this file.")
-    ] = None,
+    output: Json = None,
 ) -> None:
     """Measure how an all-reduce and TCP share a worker's link."""
     if reason := namespaces.unavailable():

@@ -34,6 +34,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.idle_workers import Fleet, fleet, seats
+from benchmarks.options import Json
 from innet.controller.defaults import WORKER_LEASE_S
 from innet.errors import InnetError
 from innet.local.ports import free_cables, free_tcp_port, port_options
@@ -249,9 +250,7 @@ def main(
         float, typer.Option(help="Seconds of one measurement of heartbeats.")
     ] = 10.0,
     rounds: Annotated[int, typer.Option(help="Measurements with and without heartbeats.")] = 3,
-    output: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to this file.")
-    ] = None,
+    output: Json = None,
 ) -> None:
     """Measure the controller with thousands of workers."""
     found = [measured(int(each), processes, seconds, rounds) for each in workers.split(",")]

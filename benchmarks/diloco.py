@@ -13,7 +13,6 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.emulated.network import Network, emulate, machine
+from benchmarks.options import Json
 from benchmarks.replicas.settings import Learning
 from benchmarks.replicas.start import digits_file, interpreter
 from innet.errors import InnetError
@@ -86,7 +86,7 @@ def main(
     seeds: Annotated[int, typer.Option(help="Repetitions, with other networks and batches.")] = 3,
     steps: Annotated[int, typer.Option(help="Steps of DDP; DiLoCo has a tenth of the sums.")] = 120,
     loss: Annotated[float, typer.Option(help="The loss to reach, over all digits.")] = LOSS,
-    output: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    output: Json = None,
 ) -> None:
     """Compare DiLoCo and DistributedDataParallel in an emulated rack."""
     console = Console(width=None if Console().is_terminal else 120)

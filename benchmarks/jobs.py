@@ -17,7 +17,6 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -26,6 +25,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.options import Json
 from innet.host.agent import Agent
 from innet.host.join import join
 from innet.host.link import Link, open_link
@@ -99,9 +99,7 @@ def main(
     elements: Annotated[int, typer.Option(help="Elements of the vector.")] = 500_000,
     all_reduces: Annotated[int, typer.Option(help="All-reduces in a round.")] = 20,
     rounds: Annotated[int, typer.Option(help="Rounds of each situation.")] = 7,
-    output: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to this file.")
-    ] = None,
+    output: Json = None,
 ) -> None:
     """Measure how much a job's throughput suffers from another job."""
     console = Console()

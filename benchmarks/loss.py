@@ -16,7 +16,6 @@ import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -25,6 +24,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.options import Json
 from innet.host.agent import Agent
 from innet.host.join import join
 from innet.local.faults import Faults, Line, Wiring, faulty
@@ -98,9 +98,7 @@ def main(
     elements: Annotated[int, typer.Option(help="Elements of the vector.")] = 2_000_000,
     rounds: Annotated[int, typer.Option(help="Rounds at each rate of loss.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of the lost packets.")] = 1,
-    output: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to this file.")
-    ] = None,
+    output: Json = None,
 ) -> None:
     """Measure the goodput of an all-reduce under packet loss."""
     console = Console()

@@ -38,6 +38,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.options import Json
 from innet.local.processes import announced, spawned
 from innet.rpc.certificates import make
 from innet.servers.pbox import benchmark, native
@@ -207,9 +208,7 @@ def main(
     cores: Annotated[int, typer.Option(help="Cores of the server.")] = 1,
     steps: Annotated[int, typer.Option(help="Exchanges in a round.")] = 5,
     rounds: Annotated[int, typer.Option(help="Rounds of each measurement.")] = 7,
-    output: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to this file.")
-    ] = None,
+    output: Json = None,
 ) -> None:
     """Measure a parameter server."""
     console = Console()

@@ -18,7 +18,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -30,6 +29,7 @@ from rich.table import Table
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from benchmarks.options import Json
 from innet.host.agent import Agent
 from innet.host.exchanges import Inspect
 from innet.host.integers import Flags, Integers, Reduction
@@ -259,9 +259,7 @@ def main(
     elements: Annotated[
         int, typer.Option(help="Elements of the vector whose bytes are counted.")
     ] = 1_000_000,
-    output: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to this file.")
-    ] = None,
+    output: Json = None,
 ) -> None:
     """Compare quantizers and codecs."""
     torch.set_num_threads(1)

@@ -22,7 +22,6 @@ import platform
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bursty_job import WORKERS, Steps
+from benchmarks.options import Json
 from benchmarks.programs import Program, running
 from innet.local.ports import free_udp_ports
 from innet.local.processes import command, serving
@@ -152,9 +152,7 @@ def main(
         float, typer.Option(help="Round trip of the cables in milliseconds.")
     ] = 20.0,
     alone: Annotated[int, typer.Option(help="Jobs that also run alone, one after the other.")] = 2,
-    output: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to this file.")
-    ] = None,
+    output: Json = None,
 ) -> None:
     """Compare the steps of jobs that share slots with those of a job alone."""
     console = Console()

@@ -39,6 +39,7 @@ from rich.table import Table
 from benchmarks.controller import Controller
 from benchmarks.light_workers import Sum, Swarm, processor_seconds
 from benchmarks.lossy_cables import lossy
+from benchmarks.options import Json
 from innet.errors import InnetError, UsageError
 from innet.local.ports import free_cables, port_options, shared_cables
 from innet.local.processes import announced, command, spawned
@@ -339,9 +340,7 @@ def main(
     within: Annotated[
         float, typer.Option(help="The longest time for each step, in seconds.")
     ] = 3000.0,
-    output: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to this file.")
-    ] = None,
+    output: Json = None,
 ) -> None:
     """Sum a vector with light workers through a tree of switches."""
     if quick:

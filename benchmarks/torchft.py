@@ -19,7 +19,6 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -28,6 +27,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.emulated.network import machine
+from benchmarks.options import Json
 from benchmarks.replicas.algorithms import ALGORITHMS, REPLICAS, trained
 from benchmarks.replicas.kills import SURVIVORS, Kill, crew
 from benchmarks.replicas.start import lighthouses
@@ -89,7 +89,7 @@ def main(
     only: Annotated[str, typer.Option(help="kills or algorithms; by default both.")] = "",
     number: Annotated[int, typer.Option("--kills", help="The number of kills.")] = 20,
     steps: Annotated[int, typer.Option(help="Rounds of LocalSGD and DiLoCo.")] = STEPS,
-    output: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    output: Json = None,
 ) -> None:
     """Measure torchft over the switch and over Gloo."""
     if only not in ("", "kills", "algorithms"):

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.emulated.network import Outcome, machine
+from benchmarks.options import Json
 from innet.errors import UsageError
 
 
@@ -59,9 +60,7 @@ def command(parts: Mapping[str, Part], what: str) -> None:
             bool,
             typer.Option("--quick", help="Check that it works, with small vectors and few steps."),
         ] = False,
-        output: Annotated[
-            Path | None, typer.Option("--json", help="Write the figures here.")
-        ] = None,
+        output: Json = None,
     ) -> None:
         _run(parts, only, output, quick=quick)
 

@@ -1,9 +1,10 @@
 """The options of all experiments, and the output of their results."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -29,6 +30,13 @@ class Table:
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+
+def read_result(file: Path) -> Any:
+    """Return the result that an experiment has written. Raises BadParameter if there is none."""
+    if not file.exists():
+        raise typer.BadParameter(f"there is no {file}: nothing was measured yet")
+    return json.loads(file.read_text())
 
 
 def show(tables: Sequence[Table], *, markdown: bool = False, quick: bool = False) -> None:

@@ -32,7 +32,7 @@ from typing import Any
 import typer
 
 from benchmarks.papers.common import emulate_topology, machine
-from benchmarks.papers.report import Markdown, Output, Quick, Show, Table, show
+from benchmarks.papers.report import Markdown, Output, Quick, Show, Table, read_result, show
 from innet.model.all_reduce import SlotParameters
 from innet.model.scenario import Level, Scenario, SimulatedLink
 from innet.model.simulate import simulate_collective
@@ -242,9 +242,7 @@ def main(
             rows += measured(setting, CHUNKS[:1] if quick else CHUNKS, 1 if quick else _REPEATS)
             result = {"machine": machine(), "rows": [asdict(row) for row in rows]}
             file.write_text(json.dumps(result, indent=1) + "\n")
-    if not file.exists():
-        raise typer.BadParameter(f"there is no {file}: nothing was measured yet")
-    found = json.loads(file.read_text())
+    found = read_result(file)
     show([table([Row(**each) for each in found["rows"]])], markdown=markdown, quick=quick)
 
 

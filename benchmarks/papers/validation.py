@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.papers.common import Net, Run, Spec, emulate, machine, run
-from benchmarks.papers.report import Markdown, Output, Quick, Show, Table, show
+from benchmarks.papers.report import Markdown, Output, Quick, Show, Table, read_result, show
 from innet.model import all_reduce, iteration
 from innet.model.all_reduce import SlotParameters
 from innet.model.fit import fit
@@ -170,9 +170,7 @@ def main(
     if not show_only:
         output.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(measured(part, quick=quick), indent=1) + "\n")
-    if not file.exists():
-        raise typer.BadParameter(f"there is no {file}: nothing was measured yet")
-    rows = [Row(**each) for each in json.loads(file.read_text())["rows"]]
+    rows = [Row(**each) for each in read_result(file)["rows"]]
     _draw(rows, output / f"{part}.png")
     show([table(rows)], markdown=markdown, quick=quick)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import typer
 
 from benchmarks.papers.common import Net, Spec, machine, run
-from benchmarks.papers.report import Markdown, Output, Quick, Show, Table, show
+from benchmarks.papers.report import Markdown, Output, Quick, Show, Table, read_result, show
 
 NETS = tuple(Net(workers, rate="2mbit") for workers in (2, 4, 8))
 """The networks of emulated hosts."""
@@ -45,9 +45,7 @@ def main(
         steps = measured([Net.quick()] if quick else NETS, steps=3 if quick else 20)
         output.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"machine": machine(), "steps": steps}, indent=1) + "\n")
-    if not file.exists():
-        raise typer.BadParameter(f"there is no {file}: nothing was measured yet")
-    found = json.loads(file.read_text())
+    found = read_result(file)
     times = {
         over: {int(workers): seconds for workers, seconds in each.items()}
         for over, each in found["steps"].items()

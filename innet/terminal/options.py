@@ -10,6 +10,9 @@ import typer
 
 from innet.terminal.console import say
 
+MOST = (1 << 32) - 1
+"""The largest number that a request has room for."""
+
 
 def _show_version(wanted: bool) -> None:
     if wanted:
@@ -68,9 +71,7 @@ LogFormatted = Annotated[
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Lanes = Annotated[
-    int, typer.Option(min=0, max=(1 << 32) - 1, help="Integers per packet: 64, 256 or 1024.")
-]
+Lanes = Annotated[int, typer.Option(min=0, max=MOST, help="Integers per packet: 64, 256 or 1024.")]
 
 Version = Annotated[
     bool,

@@ -10,14 +10,13 @@ import typer
 from rich.table import Table
 
 from innet.controller import defaults
-from innet.controller.cli.options import MOST
 from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, create_job, translated
 from innet.rpc.plain import as_plain
 from innet.rpc.words import PATHS, left_out, slots_text
 from innet.terminal.console import console, say_json
-from innet.terminal.options import AsJson, ControllerAddress, TlsFolder
+from innet.terminal.options import MOST, AsJson, ControllerAddress, TlsFolder
 from innet.terminal.tables import folding_table
 
 app = typer.Typer(no_args_is_help=True, help="Manage the jobs whose gradients the switches sum.")

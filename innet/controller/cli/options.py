@@ -6,9 +6,6 @@ import typer
 
 from innet.errors import UsageError
 
-MOST = (1 << 32) - 1
-"""The largest number that a request has room for."""
-
 _MOST_DIGITS = 5  # of a port
 
 Target = Annotated[

@@ -10,13 +10,12 @@ from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
 from innet.rpc.plain import as_plain
 from innet.terminal.console import console, say_json
-from innet.terminal.options import AsJson, ControllerAddress, TlsFolder
+from innet.terminal.options import MOST, AsJson, ControllerAddress, TlsFolder
 from innet.terminal.tables import folding_table
 
 app = typer.Typer(no_args_is_help=True, help="Limit what one owner of jobs holds at once.")
 _out = console(soft_wrap=True)
 _RESOURCES = ("jobs", "slots", "workers")
-_MOST = (1 << 32) - 1
 Owner = Annotated[
     str, typer.Argument(metavar="[OWNER]", help="The name in the certificate of the owner.")
 ]
@@ -31,14 +30,14 @@ def set_quota(
     jobs: Annotated[
         int,
         typer.Option(
-            min=0, max=_MOST, help="The most jobs, including those that wait; 0: no limit."
+            min=0, max=MOST, help="The most jobs, including those that wait; 0: no limit."
         ),
     ] = 0,
     slots: Annotated[
-        int, typer.Option(min=0, max=_MOST, help="The most slots of all jobs; 0: no limit.")
+        int, typer.Option(min=0, max=MOST, help="The most slots of all jobs; 0: no limit.")
     ] = 0,
     workers: Annotated[
-        int, typer.Option(min=0, max=_MOST, help="The most workers of all jobs; 0: no limit.")
+        int, typer.Option(min=0, max=MOST, help="The most workers of all jobs; 0: no limit.")
     ] = 0,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,

@@ -14,9 +14,9 @@ from innet.terminal.console import console, say
 from innet.terminal.options import LogFormat, LogFormatted, MetricsAddress, ServedAddress, Verbose
 from innet.terminal.signals import StopRequest
 
-MOST_GIB = 1 << 30
 DEFAULT_ADDRESS = "127.0.0.1:19791"
-_MOST_MEGABYTES = 1_000_000
+_GIB = 1 << 30  # bytes
+_MOST_GIB, _MOST_MEGABYTES = 1 << 30, 1_000_000
 
 app = typer.Typer(
     no_args_is_help=True, help="Run parameter servers, which sum gradients without a switch."
@@ -60,14 +60,13 @@ def serve(
     """
     from innet.servers.pbox.server import Server
 
-    if not memory < MOST_GIB:
-        raise UsageError(f"--memory {memory:g}: it has to be a number of GiB below {MOST_GIB}")
+    memory_bytes = bytes_of(memory)
     logs.configure(verbose=verbose, log_format=log_format)
     log = structlog.get_logger("innet.servers.pbox")
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(
             Server(
-                address, cores, data_hosts=data_host, memory_bytes=int(memory * (1 << 30)),
+                address, cores, data_hosts=data_host, memory_bytes=memory_bytes,
                 pin=pin, tls=tls_folder, report=log.info,
             )
         )  # fmt: skip
@@ -135,3 +134,10 @@ def bench(
         f"{rate.bytes_per_second / 1e6:.0f}",
     )  # fmt: skip
     console().print(table)
+
+
+def bytes_of(memory: float) -> int:
+    """Return the bytes of the option ``--memory``, given in GiB. Raises UsageError."""
+    if not memory < _MOST_GIB:
+        raise UsageError(f"--memory {memory:g}: it has to be a number of GiB below {_MOST_GIB}")
+    return int(memory * _GIB)

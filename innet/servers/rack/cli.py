@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from innet.errors import UsageError
-from innet.servers.pbox.cli import MOST_GIB
+from innet.servers.pbox.cli import bytes_of
 from innet.switch.cli import (
     DEFAULT_GRPC_ADDRESS,
     Cores,
@@ -27,7 +27,6 @@ from innet.telemetry import logs
 from innet.terminal.options import LogFormat, LogFormatted, MetricsAddress, Verbose
 
 _DROP_PORT = 511
-_GIB = 1 << 30
 
 
 def rack_server(
@@ -63,15 +62,14 @@ def rack_server(
     from innet.switch.p4runtime.service import P4RuntimeService
 
     logs.configure(verbose=verbose, log_format=log_format)
-    if not memory < MOST_GIB:
-        raise UsageError(f"--memory {memory:g}: it has to be a number of GiB below {MOST_GIB}")
+    memory_bytes = bytes_of(memory)
     if not 0 < cpu_port < _DROP_PORT:
         raise UsageError(f"--cpu-port {cpu_port}: it has to be a number below {_DROP_PORT}")
     endpoint = p4runtime_endpoint(
         grpc_address, grpc_certificate, grpc_key, grpc_authority,
         tls=grpc_tls, client_auth=grpc_client_auth, insecure=insecure,
     )  # fmt: skip
-    with Parameters(int(memory * _GIB)) as parameters:
+    with Parameters(memory_bytes) as parameters:
         service = P4RuntimeService(device_id)
         with ExitStack() as stack:
             ports = open_ports(interface, {cpu_port, _DROP_PORT}, stack)

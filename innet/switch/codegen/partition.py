@@ -17,23 +17,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from innet.switch import ir
+from innet.switch.codegen.effects import CLONES, SET_NO_FIELD, TARGETS
 from innet.switch.codegen.references import fields_in
 
 _ACCESSES = {"register_read": (1, 2), "register_write": (0, 1), "execute_meter": (0, 1)}
 """The primitives that access cells, with the positions of the array and the index."""
 
-_TARGETS = {
-    "assign": 0, "register_read": 0, "execute_meter": 2,
-    "modify_field_with_hash_based_offset": 0, "modify_field_rng_uniform": 0,
-}  # fmt: skip
-"""The primitives that set one field, with its position."""
-
-_CLONES = frozenset({"clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress"})
-
-_SET_NOTHING = _CLONES | {
-    "register_write", "count", "drop", "mark_to_drop", "exit", "no_op", "_jump", "_jump_if_zero",
-    "resubmit", "recirculate", "generate_digest", "truncate", "log_msg", "assert", "assume",
-}  # fmt: skip
+_SET_NOTHING = SET_NO_FIELD | {"drop", "mark_to_drop"}
 """The primitives that change no field, except fields of standard metadata that are never followed."""
 
 _NOT_TWICE = frozenset({
@@ -91,7 +81,7 @@ def partition(program: ir.Program, standard: str = "standard_metadata") -> Parti
         return Partition(reason="the parser uses other metadata of the switch than the port")
     if "recirculate" in primitives:
         return Partition(reason="a packet that recirculates may change its index")
-    if primitives & {*_CLONES, "resubmit"} and _parser_reads_metadata(program):
+    if primitives & {*CLONES, "resubmit"} and _parser_reads_metadata(program):
         return Partition(reason="the parser of a second pass may depend on the first pass")
     return _Flow(program, primitives, standard).partition()
 
@@ -120,7 +110,7 @@ class _Flow:
         self._headers = {each.name: each for each in program.headers}
         self._accesses: dict[tuple[str, str], ir.Expr | None] = {}
         self._relevant = _relevant(program)
-        self._passes = bool(primitives & {*_CLONES, "resubmit"})
+        self._passes = bool(primitives & {*CLONES, "resubmit"})
         self._standard = standard
 
     def partition(self) -> Partition:
@@ -202,8 +192,8 @@ class _Flow:
     def _step(self, step: ir.Primitive, state: State) -> State:
         if step.op in _ACCESSES:
             self._note_access(step, state)
-        if step.op in _TARGETS:
-            target = step.args[_TARGETS[step.op]]
+        if step.op in TARGETS:
+            target = step.args[TARGETS[step.op]]
             if isinstance(target, ir.FieldRef) and isinstance(target.header, str):
                 if target not in self._relevant:
                     return state

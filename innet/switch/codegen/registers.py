@@ -10,18 +10,11 @@ from dataclasses import dataclass
 from innet.switch import ir
 from innet.switch.codegen import fields
 from innet.switch.codegen.data import Bank
+from innet.switch.codegen.effects import SET_NO_FIELD, TARGETS
 from innet.switch.codegen.scope import Scope
 
 _MIN_ACCESSES = 4
 """The fewest accesses to a row for which a substitute row replaces a test at every access."""
-
-
-_SET_NO_FIELD = frozenset({
-    "register_write", "count", "exit", "no_op", "_jump", "_jump_if_zero", "log_msg", "assert", "assume",
-    "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate",
-    "generate_digest", "truncate",
-})  # fmt: skip
-"""The primitives that set no field, neither of a header nor of metadata."""
 
 
 @dataclass(frozen=True)
@@ -200,13 +193,12 @@ def _is_unchanged(expr: ir.Expr, body: Sequence[ir.Primitive]) -> bool:
 
 
 def _may_write(step: ir.Primitive, field: ir.FieldRef) -> bool:
-    match step:
-        case ir.Primitive(op, _) if op in _SET_NO_FIELD:
-            return False
-        case ir.Primitive("execute_meter", (_, _, ir.FieldRef(str(), _) as written)):
-            return written == field
-        case ir.Primitive(_, (ir.FieldRef(str(), _) as written, *_)):
-            return written == field
+    if step.op in SET_NO_FIELD:
+        return False
+    if step.op in TARGETS:
+        match step.args[TARGETS[step.op]]:
+            case ir.FieldRef(str(), _) as written:
+                return written == field
     return True
 
 

@@ -1,0 +1,15 @@
+"""The effects of primitives on fields, for the analyses of a program."""
+
+TARGETS = {
+    "assign": 0, "register_read": 0, "execute_meter": 2,
+    "modify_field_with_hash_based_offset": 0, "modify_field_rng_uniform": 0,
+}  # fmt: skip
+"""The primitives that set one field, with its position."""
+
+CLONES = frozenset({"clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress"})
+
+SET_NO_FIELD = CLONES | {
+    "register_write", "count", "exit", "no_op", "_jump", "_jump_if_zero", "resubmit", "recirculate",
+    "generate_digest", "truncate", "log_msg", "assert", "assume",
+}  # fmt: skip
+"""The primitives that set no field, neither of a header nor of metadata."""
