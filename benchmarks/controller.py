@@ -141,10 +141,12 @@ def create_jobs(controller: str, workers: int) -> dict[str, str]:
     channel, stub = connect(controller)
     with contextlib.closing(channel), translated("create the jobs"):
         names = [f"job-{number}" for number in range(workers // MOST_CONTRIBUTORS)]
-        wanted = {"switch": "tor", "workers": MOST_CONTRIBUTORS, "slots": _SLOTS}
-        return {
-            name: stub.CreateJob(pb.CreateJobRequest(name=name, **wanted)).token for name in names
-        }
+        common = pb.CreateJobRequest(switch="tor", workers=MOST_CONTRIBUTORS, slots=_SLOTS)
+        tokens = {}
+        for name in names:
+            common.name = name
+            tokens[name] = stub.CreateJob(common).token
+        return tokens
 
 
 def add_switch(controller: str, name: str, address: str, ports: int) -> float:

@@ -158,7 +158,7 @@ async def until(over: Any, coroutines: Sequence[Coroutine[Any, Any, None]]) -> N
     for each in tasks:
         each.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-        if not isinstance(outcome, asyncio.CancelledError):
+        if outcome and not isinstance(outcome, asyncio.CancelledError):
             raise outcome
 
 

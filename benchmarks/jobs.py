@@ -46,7 +46,7 @@ def timed(agents: list[Agent], vectors: np.ndarray, all_reduces: int) -> float:
     for _ in range(all_reduces):
         for future in [agent.submit(mine) for agent, mine in zip(agents, vectors, strict=True)]:
             future.result()
-    return all_reduces * vectors[0].nbytes / (time.perf_counter() - started)
+    return float(all_reduces * vectors[0].nbytes / (time.perf_counter() - started))
 
 
 @contextlib.contextmanager

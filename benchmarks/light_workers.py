@@ -184,7 +184,7 @@ class _Process:
             [term] = terms if len(terms) == 1 else [0]
             if not term or term == done or not may_sum.is_set():
                 continue
-            if any(each.term and each.term.path != SumPath.SWITCH for each in workers):
+            if any(each.term and SumPath(each.term.path) != SumPath.SWITCH for each in workers):
                 raise InnetError("the job does not sum in its switches")
             if await self._sum(workers):
                 done = term

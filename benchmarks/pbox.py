@@ -29,7 +29,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,7 +56,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.thread_time() - began
 
 
-def alternate(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+def alternate(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
     """Return the CPU seconds of each, round by round. A first round is not counted."""
     found: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
@@ -235,12 +236,9 @@ def main(
     table = Table("optimizer", "one pass, ms", "two passes, ms", "one of two")
     found["passes"] = {}
     for rule in BY_NAME:
-        times = alternate(
-            {"one": lambda r=rule: arrays.one_pass(r), "two": lambda r=rule: arrays.two_passes(r)},
-            rounds,
-        )
-        found["passes"][rule] = times
-        one, two = (statistics.median(times[name]) for name in ("one", "two"))
+        passes = {"one": partial(arrays.one_pass, rule), "two": partial(arrays.two_passes, rule)}
+        found["passes"][rule] = of_rule = alternate(passes, rounds)
+        one, two = (statistics.median(of_rule[name]) for name in passes)
         table.add_row(rule, f"{one * 1e3:.1f}", f"{two * 1e3:.1f}", f"{one / two:.0%}")
     console.print(table)
 

@@ -30,7 +30,7 @@ class Program:
             raise AssertionError
         if line := self._process.stdout.readline():
             return json.loads(line)
-        raise InnetError(f"{self._process.args} has ended")
+        raise InnetError(f"{self._process.args!r} has ended")
 
     def ask(self) -> Any:
         """Wake the program, and return its answer. Raises InnetError if it has ended."""

@@ -31,10 +31,10 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from benchmarks.options import Json
 from innet.host.agent import Agent
-from innet.host.exchanges import Inspect
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import WorkerInfo
 from innet.host.join import join
+from innet.host.paths import Inspect
 from innet.host.quantizers.interface import Floats
 from innet.host.quantizers.scaling import Scaling, integers_of
 from innet.host.quantizers.spec import QuantizerSpec
@@ -138,6 +138,7 @@ def through_switch(agents: Sequence[Agent], name: str) -> Sum:
             agent.submit(gradient, quantizer=name, key="gradient")
             for agent, gradient in zip(agents, gradients, strict=True)
         ]
+        first: Floats
         first, *_ = [each.result() for each in running]
         return first
 

@@ -128,12 +128,14 @@ def measured(console: Console, cases: Sequence[Case], title: str) -> Sequence[Ou
 
 def _outcome(case: Case, hosts: Sequence[dict[str, Any]]) -> Outcome:
     steps = slowest(hosts)
-    means = [
+    up_bytes, down_bytes, up_packets, down_packets = (
         statistics.mean(each) for each in zip(*(host["counters"] for host in hosts), strict=True)
-    ]
-    least = [statistics.mean(host["least"][way] for host in hosts) for way in range(2)]
+    )
+    least_up, least_down = (statistics.mean(host["least"][way] for host in hosts) for way in (0, 1))
     processor = statistics.mean(host["processor_s"] for host in hosts)
-    return Outcome(case, steps, *means, *least, processor)
+    return Outcome(
+        case, steps, up_bytes, down_bytes, up_packets, down_packets, least_up, least_down, processor
+    )
 
 
 PARTS = {each.__name__: each for each in (large, private, small)}

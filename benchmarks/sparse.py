@@ -58,12 +58,16 @@ class Outcome(Timed):
     @property
     def up(self) -> float:
         """Return the bytes that a host sends, over those of the union's rows."""
-        return self.up_bytes / (self.union * self.case.width * 4)
+        return self.up_bytes / self._union_bytes
 
     @property
     def down(self) -> float:
         """Return the bytes that a host receives, over those of the union's rows."""
-        return self.down_bytes / (self.union * self.case.width * 4)
+        return self.down_bytes / self._union_bytes
+
+    @property
+    def _union_bytes(self) -> int:
+        return self.union * int(self.case.width) * 4
 
     def figures(self) -> dict[str, Any]:
         """Return the outcome as JSON has it."""

@@ -206,8 +206,8 @@ def _join_switches(
         parent = parents[name]
         cables[name].append(end)
         cables[parent].append(cable.link)
-        ports = {"port": len(cables[name]), "parent_port": len(cables[parent])}
-        uplinks[name] = [pb.Uplink(parent=parent, **ports)]
+        port, parent_port = len(cables[name]), len(cables[parent])
+        uplinks[name] = [pb.Uplink(parent=parent, port=port, parent_port=parent_port)]
     return uplinks
 
 

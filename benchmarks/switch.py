@@ -335,8 +335,8 @@ def running(rack: namespaces.Rack, contender: Contender, lanes: int) -> Iterator
             if contender.way == Way.PROGRAM:
                 for worker in rack.workers:
                     stack.enter_context(_reflecting(worker, pinned, Way.NOTHING, ["eth0"]))
-            process = _reflecting(rack.switch, pinned, contender.way, ["eth1", "eth2"])
-            yield Bench(rack, stack.enter_context(process), None, lanes)
+            loop = _reflecting(rack.switch, pinned, contender.way, ["eth1", "eth2"])
+            yield Bench(rack, stack.enter_context(loop), None, lanes)
             return
         address = f"unix:{stack.enter_context(tempfile.TemporaryDirectory())}/p4runtime"
         command = [

@@ -77,10 +77,11 @@ def algorithms(console: Console, steps: int) -> list[dict[str, Any]]:
             results += trained(rack, each, quantizer, LOSS, steps, ["innet"])
     table = Table("algorithm", "over", "lanes", "packets lost", "loss")
     table.title = f"2 replicas, {steps} rounds of 5 steps, {LOSS:.0%} of packets lost each way"
-    for each in sorted(results, key=lambda each: (each.algorithm, each.over)):
-        table.add_row(each.algorithm, each.over, each.quantizer, str(each.lost), f"{each.loss:.4f}")
-        if len(set(each.digests)) > 1:
-            raise InnetError(f"the replicas of {each} differ")
+    for result in sorted(results, key=lambda result: (result.algorithm, result.over)):
+        lost, loss = str(result.lost), f"{result.loss:.4f}"
+        table.add_row(result.algorithm, result.over, result.quantizer, lost, loss)
+        if len(set(result.digests)) > 1:
+            raise InnetError(f"the replicas of {result} differ")
     console.print(table)
     return [asdict(each) for each in results]
 

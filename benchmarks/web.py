@@ -56,8 +56,8 @@ class Switch:
 
     def start(self) -> None:
         """Start the switch, and return when it serves."""
-        options = {"stderr": subprocess.DEVNULL}
-        self._process = self._running.enter_context(spawned(self._command, **options))
+        process = spawned(self._command, stderr=subprocess.DEVNULL)
+        self._process = self._running.enter_context(process)
         announced(self._process, "P4Runtime")
 
     def kill(self) -> None:

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,10 +134,7 @@ def chunks(agent: Agent, repeats: int) -> dict[str, Any]:
     """Time exact sums of different numbers of packets."""
     return {
         "chunks": [
-            {
-                "chunks": count,
-                "seconds": timed(repeats, lambda count=count: _sum(agent, count), _REST_S),
-            }  # type: ignore[misc]
+            {"chunks": count, "seconds": timed(repeats, partial(_sum, agent, count), _REST_S)}
             for count in CHUNKS
         ]
     }

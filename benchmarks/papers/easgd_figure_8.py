@@ -17,7 +17,7 @@ import math
 import statistics
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,7 +25,7 @@ from benchmarks.papers.common import Net, Run, Spec, by_label, median, read, run
 from benchmarks.papers.report import Add, Markdown, Output, Quick, Seed, Show, Table, show
 
 _RATE = 0.3
-_IN_TURN = {"options": {"one_at_a_time": True}}
+_IN_TURN: dict[str, Any] = {"options": {"one_at_a_time": True}}
 _MOMENTUM = {**_IN_TURN, "momentum": 0.9}
 SPECS = (
     Spec("easgd", "Original EASGD*", over="server"),

@@ -14,13 +14,14 @@ pass takes a given time per sample, whatever else this machine does.
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from benchmarks.papers.common import Net, Run, Spec, by_label, median, read, run, write
 from benchmarks.papers.report import Markdown, Output, Quick, Seed, Show, Table, show
 
-NETWORKS = {
+NETWORKS: dict[str, dict[str, Any]] = {
     "36 KB, 0.5 ms": {"model": "mlp-64", "sample_ms": 0.5},
     "103 KB, 1 ms": {"model": "cnn", "sample_ms": 1.0},
     "180 KB, 0.5 ms": {"model": "mlp-180", "sample_ms": 0.5},

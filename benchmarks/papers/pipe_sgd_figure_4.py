@@ -80,8 +80,8 @@ def main(
     if not show_only:
         steps = 3 if quick else _STEPS
         chosen = [spec for spec in SPECS if part in ("all", spec.over)]
-        common = {"seed": seed, "steps": steps, "sample_ms": sample_ms}
-        runs += run([replace(spec, **common) for spec in chosen], net)
+        specs = [replace(spec, seed=seed, steps=steps, sample_ms=sample_ms) for spec in chosen]
+        runs += run(specs, net)
         write(output, runs, net)
     _draw(runs, output / "figure.png")
     show([table(runs)], markdown=markdown, quick=quick)

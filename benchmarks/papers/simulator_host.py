@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,8 @@ def measured(agent: Agent, given: dict[str, Any], rank: int, hosts: int) -> dict
     with other_traffic(rank, hosts, given["period"]):
         for count in given["chunks"]:
             vector = np.ones(_LANES * count, np.int32)
-            sums[count] = timed(
-                repeats, agent, lambda vector=vector: agent.all_reduce(vector, "sum"), rest, late
-            )  # type: ignore[misc]
+            call = partial(agent.all_reduce, vector, "sum")
+            sums[count] = timed(repeats, agent, call, rest, late)
         agent.barrier()
     return {"control": control, "barrier": barrier, "sums": sums}
 

@@ -124,7 +124,8 @@ def calibrate(net: Net, parts: Sequence[str], repeats: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         emulate(net, "benchmarks.papers.calibration", [",".join(parts), repeats, folder])
         found = [json.loads(each.read_text()) for each in Path(folder).glob("*.json")]
-    return _slowest(found)
+    medians: dict[str, Any] = _slowest(found)
+    return medians
 
 
 def _slowest(found: Sequence[Any]) -> Any:

@@ -57,13 +57,10 @@ def network(kind: str) -> nn.Module:
     if name != "mlp" or len(numbers) not in (1, 2) or not all(map(str.isdigit, numbers)):
         raise UsageError(f"model {kind!r}: cnn, or mlp-WIDTH-HIDDEN")
     wide, hidden = (*map(int, numbers), 2)[:2]
-    layers: list[nn.Module] = [nn.Linear(64, wide), nn.ReLU()]
-    for _ in range(hidden - 1):
-        layers += [nn.Linear(wide, wide), nn.ReLU()]
-    for linear in layers[::2]:
-        nn.init.kaiming_uniform_(
-            linear.weight, nonlinearity="relu"
-        )  # without it, deep ones learn nothing
+    linears = [nn.Linear(64, wide), *(nn.Linear(wide, wide) for _ in range(hidden - 1))]
+    for linear in linears:  # with PyTorch's usual weights, deep networks learn nothing
+        nn.init.kaiming_uniform_(linear.weight, nonlinearity="relu")
+    layers = [layer for linear in linears for layer in (linear, nn.ReLU())]
     return nn.Sequential(*layers, nn.Linear(wide, 10))
 
 

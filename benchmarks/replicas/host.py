@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 import torchft
 from torch import Tensor, nn
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 from torchft.coordination import LighthouseServer
 from torchft.process_group import ProcessGroupGloo

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torchft
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torchft.coordination import LighthouseServer
 from torchft.process_group import ProcessGroup, ProcessGroupGloo
 
@@ -109,7 +109,7 @@ def _timed(group: ProcessGroup) -> ProcessGroup:
         configure(*arguments, **more)
         say("configured", seconds=time.monotonic() - began)
 
-    group.configure = timed  # type: ignore[method-assign]
+    group.configure = timed
     return group
 
 
@@ -138,4 +138,7 @@ def lighthouses(number: str) -> None:
 
 
 if __name__ == "__main__":
-    {"replica": replica, "lighthouses": lighthouses}[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1] == "replica":
+        replica()
+    else:
+        lighthouses(sys.argv[2])

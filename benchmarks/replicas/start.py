@@ -49,7 +49,8 @@ class Replica:
     def until(self, name: str, step: int = 0) -> dict[str, Any]:
         """Wait for the next event of this kind, at `step` or later. Raises InnetError."""
         for line in self.process.stdout or ():
-            self.events.append(event := json.loads(line))
+            event: dict[str, Any] = json.loads(line)
+            self.events.append(event)
             if event["event"] == name and event.get("step", step) >= step:
                 return event
         raise InnetError(f"a replica has ended:\n{self.log.read_text()[-4000:]}")
