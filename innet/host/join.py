@@ -1,5 +1,6 @@
 """Joining a job: arguments and environment variables become an agent."""
 
+import contextlib
 import logging
 import os
 from collections.abc import Mapping
@@ -89,29 +90,36 @@ def join(
     token = os.environ.get(names.TOKEN, "") if token is None else token
     tls = tls or os.environ.get(names.TLS)
     identity = _identity(Path(tls)) if tls else None
-    if fallback is not None and not isinstance(fallback, Fallback):
-        fallback = ProcessGroupFallback(fallback)
-    spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
-    secret = _secret(private_key_file or os.environ.get(names.PRIVATE_KEY_FILE))
-    if node and secret:
-        raise UsageError(
-            "private sums need a pad on every worker's contribution, and the ranks of a node contribute "
-            f"together: join without a node, or unset {names.PRIVATE_KEY_FILE}"
-        )
-    metrics = metrics_address(environment)
-    request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
-    waker = Waker()
+    until_closed = contextlib.ExitStack()
     try:
-        membership = Membership(controller, request, timeout, waker, identity)
-        try:
-            agent = Agent(
-                membership, link, waker, timeouts or Timeouts(), fallback, spec, node, secret
+        if fallback is not None and not isinstance(fallback, Fallback):
+            fallback = ProcessGroupFallback(fallback)
+            until_closed.callback(fallback.close)
+        spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
+        secret = _secret(private_key_file or os.environ.get(names.PRIVATE_KEY_FILE))
+        if node and secret:
+            raise UsageError(
+                "private sums need a pad on every worker's contribution, and the ranks of a node "
+                f"contribute together: join without a node, or unset {names.PRIVATE_KEY_FILE}"
             )
-        except BaseException as problem:
-            membership.close(problem)
+        metrics = metrics_address(environment)
+        request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
+        waker = Waker()
+        try:
+            membership = Membership(controller, request, timeout, waker, identity)
+            try:
+                agent = Agent(
+                    membership, link, waker, timeouts or Timeouts(), fallback, spec, node, secret,
+                    until_closed,
+                )  # fmt: skip
+            except BaseException as problem:
+                membership.close(problem)
+                raise
+        except BaseException:
+            waker.close()
             raise
     except BaseException:
-        waker.close()
+        until_closed.close()
         raise
     if metrics:
         try:
