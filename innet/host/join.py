@@ -11,7 +11,7 @@ from innet.errors import UsageError
 from innet.host.agent import Agent
 from innet.host.fallback import Fallback, ProcessGroupFallback
 from innet.host.job import Timeouts
-from innet.host.links import own_links
+from innet.host.links import MOST_DIGITS, own_links
 from innet.host.membership import Membership
 from innet.host.node import Node
 from innet.host.quantizers.spec import QuantizerSpec
@@ -163,7 +163,7 @@ def _rank(environment: Mapping[str, str]) -> int:
 
 
 def _number(name: str, value: str) -> int:
-    if not value.isdecimal():
+    if not value.isdecimal() or len(value) > MOST_DIGITS:
         raise UsageError(f"{name} is {value!r}: it has to be a number")
     return int(value)
 
@@ -175,7 +175,8 @@ def metrics_address(environment: Mapping[str, str]) -> str:
         return ""
     host, _, port = setting.rpartition(":")
     local_rank = _number("LOCAL_RANK", environment.get("LOCAL_RANK") or "0")
-    if not (host and port.isdecimal() and int(port) + local_rank < 1 << 16):
+    readable = host and port.isdecimal() and len(port) <= MOST_DIGITS
+    if not readable or int(port) + local_rank >= 1 << 16:
         raise UsageError(
             f"INNET_METRICS is {setting!r}: it has to be HOST:PORT, to which LOCAL_RANK is added"
         )
