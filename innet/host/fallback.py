@@ -143,7 +143,8 @@ class ProcessGroupFallback(GlooFallback):
 
     def __init__(self, group: "ProcessGroup") -> None:
         import torch.distributed as dist
-        from torch.distributed import PrefixStore, ProcessGroupGloo
+        from torch.distributed import ProcessGroupGloo
+        from torch.distributed.distributed_c10d import PrefixStore
 
         ranks = dist.get_process_group_ranks(group)
         rank, store = dist.get_rank(group), dist.distributed_c10d._get_default_store()  # noqa: SLF001
