@@ -55,10 +55,13 @@ class CompiledRounds:
         identity: tuple[int, int, int],
         packets: Packets,
         answers: Bitmaps,
+        *,
+        has_quorum: bool = False,
     ) -> None:
         """Lay out the C structs. `identity` is job, term and first slot.
 
-        `packets` and `answers` have an item for each slot.
+        `packets` and `answers` have an item for each slot. A job that `has_quorum` may have results
+        without some workers.
         """
         job, term, first_slot = identity
         slots = window.slots
@@ -73,7 +76,7 @@ class CompiledRounds:
         self._kept = [packets, answers, finished, *arrays.values()]
         self._window = structs.Window(
             slots, first_slot, *(at(each, each.dtype, slots) for each in arrays.values()),
-            at(self._scratch, np.int64, slots), job, term,
+            at(self._scratch, np.int64, slots), job, term, has_quorum,
         )  # fmt: skip
         self._vectors = structs.Vectors()
         self._vectors_at = ctypes.addressof(self._vectors)

@@ -10,6 +10,7 @@ sees that it does not match, and compares again.
 import atexit
 import contextlib
 import ctypes
+import hashlib
 import queue
 import threading
 import weakref
@@ -142,14 +143,20 @@ class ProcessGroupFallback(GlooFallback):
 
     def __init__(self, group: "ProcessGroup") -> None:
         import torch.distributed as dist
+        from torch.distributed import ProcessGroupGloo
+        from torch.distributed.distributed_c10d import PrefixStore
 
         ranks = dist.get_process_group_ranks(group)
-        some = len(ranks) < dist.get_world_size()
+        rank, store = dist.get_rank(group), dist.distributed_c10d._get_default_store()  # noqa: SLF001
+        # PyTorch would keep groups that it knows of until the process group is destroyed. These go with
+        # this object. Their names in the store must be new ones.
+        name = f"innet/fallback/{hashlib.sha256(repr(ranks).encode()).hexdigest()}"
+        times = store.add(f"{name}/made by/{rank}", 1)
         own = (
-            dist.new_group(
-                ranks, timeout=NO_TIMEOUT, backend="gloo", use_local_synchronization=some
+            ProcessGroupGloo(
+                PrefixStore(f"{name}/{times}/{which}", store), rank, len(ranks), NO_TIMEOUT
             )
-            for _ in range(2)
+            for which in ("exchanges", "tensors")
         )
         super().__init__(len(ranks), *own)
 

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent import futures
 from typing import TYPE_CHECKING, TypeVar
 
-from innet.errors import AllReduceError, LinkFailed
+from innet.errors import AllReduceError, LinkFailed, WorkersMissing
 from innet.host.fallback import Fallback
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Term, Timeouts, WorkerInfo
+from innet.host.missing import DEPARTURE_SETTLES
 from innet.host.stopwatch import Stopwatch
 from innet.host.wait_limits import WaitLimits
 from innet.host.waker import Waker
@@ -91,7 +93,12 @@ class FallbackPath:
         future.add_done_callback(lambda _: self._waker.wake())
         try:
             while not future.done():
-                meanwhile()
+                try:
+                    meanwhile()
+                except WorkersMissing:
+                    # Who has left may have finished before that. Then this worker will, too.
+                    if not futures.wait([future], DEPARTURE_SETTLES).done:
+                        raise
                 self._limits.check_fallback(waited.look())
                 self._waker.wait(1.0)
             if (problem := future.exception()) and not isinstance(problem, AllReduceError):

@@ -24,6 +24,11 @@ class WorkerInfo:
     job_name: str = ""
     lends: bool = False
 
+    @property
+    def has_quorum(self) -> bool:
+        """Return whether there may be results without some workers."""
+        return self.min_workers < self.workers
+
 
 class Path(enum.IntEnum):
     """The path on which the integers of an exchange are summed."""

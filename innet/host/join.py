@@ -1,5 +1,6 @@
 """Joining a job: arguments and environment variables become an agent."""
 
+import contextlib
 import logging
 import os
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from innet.errors import UsageError
 from innet.host.agent import Agent
 from innet.host.fallback import Fallback, ProcessGroupFallback
 from innet.host.job import Timeouts
-from innet.host.links import own_links
+from innet.host.links import MOST_DIGITS, own_links
 from innet.host.membership import Membership
 from innet.host.node import Node
 from innet.host.quantizers.spec import QuantizerSpec
@@ -89,29 +90,36 @@ def join(
     token = os.environ.get(names.TOKEN, "") if token is None else token
     tls = tls or os.environ.get(names.TLS)
     identity = _identity(Path(tls)) if tls else None
-    if fallback is not None and not isinstance(fallback, Fallback):
-        fallback = ProcessGroupFallback(fallback)
-    spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
-    secret = _secret(private_key_file or os.environ.get(names.PRIVATE_KEY_FILE))
-    if node and secret:
-        raise UsageError(
-            "private sums need a pad on every worker's contribution, and the ranks of a node contribute "
-            f"together: join without a node, or unset {names.PRIVATE_KEY_FILE}"
-        )
-    metrics = metrics_address(environment)
-    request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
-    waker = Waker()
+    until_closed = contextlib.ExitStack()
     try:
-        membership = Membership(controller, request, timeout, waker, identity)
-        try:
-            agent = Agent(
-                membership, link, waker, timeouts or Timeouts(), fallback, spec, node, secret
+        if fallback is not None and not isinstance(fallback, Fallback):
+            fallback = ProcessGroupFallback(fallback)
+            until_closed.callback(fallback.close)
+        spec = QuantizerSpec.read(quantizer or os.environ.get("INNET_QUANTIZER") or "int32")
+        secret = _secret(private_key_file or os.environ.get(names.PRIVATE_KEY_FILE))
+        if node and secret:
+            raise UsageError(
+                "private sums need a pad on every worker's contribution, and the ranks of a node "
+                f"contribute together: join without a node, or unset {names.PRIVATE_KEY_FILE}"
             )
-        except BaseException as problem:
-            membership.close(problem)
+        metrics = metrics_address(environment)
+        request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
+        waker = Waker()
+        try:
+            membership = Membership(controller, request, timeout, waker, identity)
+            try:
+                agent = Agent(
+                    membership, link, waker, timeouts or Timeouts(), fallback, spec, node, secret,
+                    until_closed,
+                )  # fmt: skip
+            except BaseException as problem:
+                membership.close(problem)
+                raise
+        except BaseException:
+            waker.close()
             raise
     except BaseException:
-        waker.close()
+        until_closed.close()
         raise
     if metrics:
         try:
@@ -155,7 +163,7 @@ def _rank(environment: Mapping[str, str]) -> int:
 
 
 def _number(name: str, value: str) -> int:
-    if not value.isdecimal():
+    if not value.isdecimal() or len(value) > MOST_DIGITS:
         raise UsageError(f"{name} is {value!r}: it has to be a number")
     return int(value)
 
@@ -167,7 +175,8 @@ def metrics_address(environment: Mapping[str, str]) -> str:
         return ""
     host, _, port = setting.rpartition(":")
     local_rank = _number("LOCAL_RANK", environment.get("LOCAL_RANK") or "0")
-    if not (host and port.isdecimal() and int(port) + local_rank < 1 << 16):
+    readable = host and port.isdecimal() and len(port) <= MOST_DIGITS
+    if not readable or int(port) + local_rank >= 1 << 16:
         raise UsageError(
             f"INNET_METRICS is {setting!r}: it has to be HOST:PORT, to which LOCAL_RANK is added"
         )

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from innet.errors import UsageError
 from innet.machine import environment as names
 
+MOST_DIGITS = 20
+"""The most digits of a number in a variable: Python refuses to read thousands of them."""
+
 
 def own_links(environment: Mapping[str, str]) -> list[str]:
     """Return the links of this process, of which each process group takes one.
@@ -20,7 +23,7 @@ def own_links(environment: Mapping[str, str]) -> list[str]:
     if len(workers) == 1:
         return workers[0]
     local_rank = environment.get("LOCAL_RANK", "")
-    if not local_rank.isdecimal():
+    if not local_rank.isdecimal() or len(local_rank) > MOST_DIGITS:
         raise UsageError(
             "no local rank for INNET_LINK, which names the links of several workers: start them "
             "with torchrun, which sets LOCAL_RANK, or name one link"

@@ -54,11 +54,17 @@ def _new(size: int) -> mmap.mmap:
 
 
 def _take(size: int) -> mmap.mmap | None:
-    for block in tuple(_free):
+    """Return a free block that fits, or None.
+
+    Blocks are taken out to be looked at. The garbage collector may release another one at any moment,
+    and an iteration would fail then.
+    """
+    for _ in range(len(_free)):
+        try:
+            block = _free.popleft()
+        except IndexError:  # another thread was faster
+            return None
         if size <= len(block) <= _WASTE * size:
-            try:
-                _free.remove(block)
-            except ValueError:  # another thread was faster
-                continue
             return block
+        _free.append(block)
     return None

@@ -11,7 +11,8 @@ from innet.host.contributors import Contributors
 from innet.host.job import Term, Timeouts, WorkerInfo
 from innet.host.window import Indices
 
-_DEPARTURE_SETTLES = 1.0  # seconds: older answers are no longer in flight
+DEPARTURE_SETTLES = 1.0
+"""The seconds after which nothing is in flight that was sent before a departure was known."""
 
 
 class MissingWorkers:
@@ -54,7 +55,7 @@ class MissingWorkers:
         # left. If an answer comes long after the departure was known, and still lacks the
         # contribution, then this contribution will not come.
         self.note_departures(departed, now)
-        gone = {rank for rank in departed if now - self._left_at[rank] > _DEPARTURE_SETTLES}
+        gone = {rank for rank in departed if now - self._left_at[rank] > DEPARTURE_SETTLES}
         for missing in self._contributors.missing(slots, arrived) if gone else ():
             # A tree that a worker has left sums nothing more: its switches only give what they have.
             absent = gone if self._contributors.in_tree else gone & missing

@@ -61,9 +61,11 @@ static int send_due(const struct network *network, struct worker *worker, struct
 }
 
 /* Receives the packets that are there, or that come before the round has to end. Where contributions
- * are held back, waits for no longer than the link's queue lasts. Returns whether the round goes on. */
+ * are held back, waits for no longer than the link's queue lasts. Stores in *woken whether the waker was
+ * set during the wait: packets may have come at the same time, and are received before the round ends.
+ * Returns whether there is a batch to take. */
 static int receive(const struct network *network, struct worker *worker, struct io_round *io,
-                   int held)
+                   int held, int *woken)
 {
     struct inbox *inbox = worker->inbox;
     if (io->pause > 0 && io->remaining - io->finished > io->most)
@@ -81,9 +83,10 @@ static int receive(const struct network *network, struct worker *worker, struct 
             return 0;
         }
         double longest = io->until - io->now;
-        if (longest <= 0 || network->wait(network->context, held ? fmin(longest, HELD) : longest))
+        if (*woken || longest <= 0)
             return 0;
-        if (held)
+        *woken = network->wait(network->context, held ? fmin(longest, HELD) : longest);
+        if (held && !*woken)
             return 1;
     }
 }
@@ -137,12 +140,12 @@ static void begin(struct window *window, const struct vectors *vectors)
 
 void innet_io_round(const struct network *network, struct worker *worker, struct io_round *io)
 {
-    int held = 0;
+    int held = 0, woken = 0;
     double last = io->until + EXTENSION;
     if (io->begins)
         begin(worker->window, worker->vectors);
     for (int64_t batch = 0; batch < io->batches && batch < BATCHES; batch++)
         if ((io->error = send_due(network, worker, io, &held))
-            || !receive(network, worker, io, held) || !take(worker, io, last))
+            || !receive(network, worker, io, held, &woken) || !take(worker, io, last) || woken)
             return;
 }

@@ -25,6 +25,7 @@ class Window(ctypes.Structure):
         ("slots", NUMBER), ("first_slot", NUMBER), ("sequence", POINTER), ("chunk", POINTER),
         ("attempts", POINTER), ("sent_at", POINTER), ("state", POINTER), ("suspect", POINTER),
         ("scratch", POINTER), ("job", ctypes.c_uint16), ("term", ctypes.c_uint16),
+        ("has_quorum", ctypes.c_uint8),
     ]  # fmt: skip
 
 

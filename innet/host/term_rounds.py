@@ -44,7 +44,7 @@ class TermRounds:
         identity = info.job, term.number, term.first_slot
         library = fastpath.compiled()
         self._compiled = library and CompiledRounds(
-            library, link, window, identity, packets, answers
+            library, link, window, identity, packets, answers, has_quorum=info.has_quorum
         )
         self._rounds: IoRounds = self._compiled or self.numpy
         self._scaling: Scaling | None = None  # of the exchange under way, if C makes its integers

@@ -62,6 +62,8 @@ def _compile(
             write_files(folder, files)
             made = _run_compiler(compiler, flags, libraries, folder)
             made.chmod(0o600)  # whatever the umask is
+            with made.open("rb") as content:
+                os.fsync(content.fileno())  # if the machine fails now, no empty file is left
             # Renaming is atomic: another process finds a whole file or none.
             made.replace(target)
     _check_library(target)

@@ -1,5 +1,6 @@
 """Exchanges that wait: for how long, for whom, and what ends them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from innet.errors import (
     WorkersDisagree,
     WorkersMissing,
 )
+from innet.host.integers import Reduction
 from innet.host.job import Timeouts
 from innet.wire.layout import Kind, Operation
 
@@ -126,6 +128,31 @@ def test_departures_end_the_waiting_when_too_few_are_left(switch: Switch, min_wo
         assert not running.done()
         worker.controller.say_departed(rank, "it was silent for 10 s")
     failure(running, WorkersMissing, "worker 1: it was silent for 10 s")
+
+
+def test_who_has_left_may_have_finished_at_the_fallback_before(worker: Worker, monkeypatch):
+    worker.controller.say_resume(NO_SWITCH)
+    running = worker.start()
+    *_, future = worker.others.take()
+    result = Reduction.empty(*CHUNKS.shape)
+
+    def departed() -> Mapping[int, str]:
+        if not future.done():
+            future.set_result(result)
+        return {1: "it has left the job"}
+
+    monkeypatch.setattr(worker.controller, "departed", departed)
+    worker.switch.waker.wake()
+    assert running.result(WITHIN) is result
+
+
+def test_who_has_left_too_early_is_not_waited_for_at_the_fallback(worker: Worker):
+    worker.controller.say_resume(NO_SWITCH)
+    running = worker.start()
+    *_, future = worker.others.take()
+    worker.controller.say_departed(1, "it has left the job")
+    failure(running, WorkersMissing, "worker 1: it has left the job")
+    assert future.cancelled()
 
 
 def test_the_end_of_the_job_ends_exchanges_that_wait_and_those_under_way(switch: Switch):

@@ -1,6 +1,8 @@
 """The fallback: processes sum over their process group instead, with the switch's results."""
 
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -240,6 +242,47 @@ def test_a_job_without_slots_goes_over_the_fallback(group: Group, tor: Rack):
         for fallbacks in group.run(joined, *arguments):
             # Two small vectors, and a sparse one: its call, its bitmap, its rows.
             assert fallbacks == {"dtype": 5, "no_slots": 2 + 3}
+
+
+def files_after_joins(
+    rank: int, controller: str, job: str, token: str, links: list[str]
+) -> list[int]:
+    """Join several times, sometimes in vain. Return the number of open files after each."""
+    files = []
+    for quantizer in ("int32", "int33") * 3:
+        with contextlib.suppress(UsageError):
+            arguments = controller, job, rank, links[rank]
+            with innet.join(
+                *arguments, token=token, fallback=dist.group.WORLD, quantizer=quantizer
+            ) as agent:
+                agent.all_reduce(torch.ones(3, dtype=torch.float64))
+        dist.barrier()
+        files.append(len(list(Path("/proc/self/fd").iterdir())))
+    return files
+
+
+def test_no_connections_of_a_fallback_are_left_when_its_agent_is_closed(group: Group, tor: Rack):
+    with tor.job(SIZE) as job:
+        arguments = tor.controller, job, tor.tokens[job], tor.links
+        for first, *_, last in group.run(files_after_joins, *arguments):
+            assert last < first + 2 * SIZE, "less than those of one fallback"
+
+
+def test_a_fallback_over_a_part_of_the_process_group(group: Group):
+    assert group.run(of_a_part) == [[[6.0]] * 2, None, [[6.0]] * 2]
+
+
+def of_a_part(rank: int) -> list[list[float]] | None:
+    part = dist.new_group([0, 2])
+    if rank == 1:
+        return None
+    found = []
+    for _ in range(2):
+        own = ProcessGroupFallback(part)
+        tensor = torch.full((1,), 2.0 + rank, dtype=torch.float64)
+        found.append(own.combine(tensor, mean=False).result(WITHIN).tolist())
+        own.close()
+    return found
 
 
 def outnumbered(rank: int, controller: str, job: str, token: str, links: list[str]) -> None:

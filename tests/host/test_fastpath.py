@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import sanitizers
 
-from innet.errors import CompilerError
+from innet.errors import CompilerError, JobEnded
 from innet.host import fastpath, structs, transport
 from innet.host.compiled_rounds import CompiledRounds
 from innet.host.connections import Buffers, Format, Formats
@@ -320,6 +320,39 @@ def test_lanes_wait_with_the_worker_while_its_link_has_a_queue_and_bare_headers_
     assert min(full) >= frees_at
     assert min(bare) == 0
     assert worker.traffic.retransmissions == 0
+
+
+class Ending(MembershipView):
+    """A membership that ends an exchange as soon as time has passed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def check(self) -> None:
+        if self.clock.now:
+            raise JobEnded("the job is over")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_who_is_woken_takes_what_has_come_at_the_same_time(compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(fastpath, "compiled", lambda: None)
+    elif not fastpath.compiled():
+        pytest.skip("there is no C compiler")
+    info = WorkerInfo(job=1, rank=0, workers=WORKERS, min_workers=WORKERS, lanes=LANES)
+    term, clock = Term(2, Way.SWITCH, first_slot=0, slots=4), Clock()
+    network = Network(info, term, 1, 0.0, clock)
+    monkeypatch.setattr(Native, "wait", lambda self, _, seconds: self.over.wait(seconds) or 1)
+    network.native = Native(network)
+    worker = SwitchTransport(network, info, clock, Ending(clock), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
+    worker.begin(term)
+    own, none = np.ones((2, LANES), np.int32), np.zeros(2, np.uint16)
+    done = worker.all_reduce(own, none, Operation.SUM, lambda _: None)
+    assert (done.lanes == 3).all()
+    with pytest.raises(JobEnded):
+        worker.all_reduce(
+            np.ones((5, LANES), np.int32), np.zeros(5, np.uint16), Operation.SUM, print
+        )
 
 
 def rounds_of_one_slot(delay: float, monkeypatch) -> tuple[SwitchTransport, list[float]]:

@@ -10,6 +10,7 @@ import torch
 from innet.host import memory
 
 SHAPE = (1 << 10, 256)
+THRESHOLDS = gc.get_threshold()
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +51,32 @@ def test_what_has_views_is_not_given_away(view):
     other = memory.empty(SHAPE, np.float32)
     other[:] = 2
     assert np.all(np.asarray(seen).view(np.float32) == 1)
+
+
+class Cycle:
+    """An object that only the garbage collector frees, with its array."""
+
+    def __init__(self) -> None:
+        self.itself, self.array = self, memory.empty(SHAPE, np.int32)
+
+
+def test_the_garbage_collector_may_free_an_array_while_memory_is_sought():
+    arrays = [memory.empty(SHAPE, np.int32) for _ in range(memory._KEPT)]
+    del arrays
+    unused = []
+    gc.disable()
+    try:
+        for moment in range(1, 9):
+            Cycle()
+            # Use up the interpreter's own stock of tuples: a new one may start a collection.
+            unused += [tuple([moment] * len(memory._free)) for _ in range(3000)]
+            gc.set_threshold(gc.get_count()[0] + moment)
+            gc.enable()
+            assert memory._take(1 << 30) is None
+            gc.disable()
+    finally:
+        gc.set_threshold(*THRESHOLDS)
+        gc.enable()
 
 
 def test_memory_that_is_kept_has_a_bound():

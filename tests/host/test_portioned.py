@@ -111,6 +111,21 @@ def test_a_result_of_the_wrong_length_is_damage(worker: Worker):
     assert not running.done.done()
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_result_without_lanes_is_no_damage_if_a_quorum_made_it_before(
+    switch: Switch, monkeypatch, *, compiled: bool
+):
+    if not compiled:
+        monkeypatch.setattr(fastpath, "compiled", lambda: None)
+    worker = Worker(switch, replace(WORKER_INFO, min_workers=2))
+    worker.controller.say_resume(TERM)
+    running = worker.start(CHUNKS[:1])
+    answer(worker, 0, lanes=False)
+    answer(worker, 0, lanes=True)  # to the contribution that comes again
+    assert running.result(WITHIN).lanes.tolist() == (CHUNKS[:1] + 5).tolist()
+    assert not worker.exchanges.traffic.corrupted
+
+
 def test_lanes_that_are_not_wanted_are_ignored(worker: Worker):
     running = Summing(worker)
     answer(worker, 0, lanes=True)

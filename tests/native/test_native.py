@@ -3,6 +3,7 @@
 import ctypes
 import enum
 import graphlib
+import os
 import re
 import shutil
 import subprocess
@@ -86,6 +87,19 @@ def test_another_value_makes_another_header_and_another_library(changed: dict[st
     assert header(constants(**changed)) != header(constants())
     assert compiled(constants(**changed)) != compiled(constants())
     assert compiled(constants()) == compiled(constants())
+
+
+def test_a_library_is_on_disk_before_it_has_its_name(monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("INNET_CACHE_DIR", str(tmp_path))
+    on_disk: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "fsync", lambda file: on_disk.append(content_of(os.fstat(file))))
+    made = compiled(constants()).stat()
+    assert on_disk == [content_of(made)]
+
+
+def content_of(file: os.stat_result) -> tuple[int, int]:
+    """Return what identifies a file, and its size."""
+    return file.st_ino, file.st_size
 
 
 def numbers(given: Constants) -> Iterator[int]:

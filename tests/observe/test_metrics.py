@@ -126,7 +126,16 @@ def test_every_local_rank_has_a_port_of_its_own(tor: Rack, shown, monkeypatch):
         assert ("innet_agent_busy", job, "0") in scrape(shown()[0])
 
 
-@pytest.mark.parametrize("setting", ["9100", "localhost:", "localhost:65535", "localhost:x"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "9100",
+        "localhost:",
+        "localhost:65535",
+        "localhost:x",
+        pytest.param("h:" + 5000 * "1", id="long"),
+    ],
+)
 def test_a_setting_that_makes_no_sense_is_refused_before_anybody_joins(tor, monkeypatch, setting):
     monkeypatch.setenv("INNET_METRICS", setting)
     monkeypatch.setenv("LOCAL_RANK", "1")
