@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from innet.errors import InnetError, NotAuthorized, ParameterServerError, ServerLost
+from innet.machine.forks import close_in_children
 from innet.servers.pbox import messages, native
 from innet.servers.pbox.cores import parse_address
 from innet.servers.pbox.messages import Malformed, Registration
@@ -96,11 +97,11 @@ class Connections:
 
     def _secured(self, sock: socket.socket, host: str, server: int) -> socket.socket:
         """Return the socket to use for a connection. Raises NotAuthorized and ServerLost."""
-        if not self._security:
-            return sock
-        plain, relay = self._security.secure(sock, host, self.addresses[server])
-        self._relays.append(relay)
-        return plain
+        if self._security:
+            sock, relay = self._security.secure(sock, host, self.addresses[server])
+            self._relays.append(relay)
+        close_in_children(sock)
+        return sock
 
     def open_core(self, server: int, where: Sequence[Any], hello: bytes) -> None:
         """Connect to a core and send the HELLO. Raises ServerLost."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from innet.errors import NoCapacity, UsageError
+from innet.machine.forks import close_in_children
 from innet.servers.pbox import native
 
 _AGAIN_S = 0.1
@@ -85,24 +86,33 @@ class Events(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Read events until the cores' end of the pipe is closed."""
-        while data := os.read(self._from, native.EVENT.itemsize):
-            self._heard(np.frombuffer(data, native.EVENT)[0])
-        os.close(self._from)
+        """Read events until there is one of no job."""
+        while (event := self._read())["job"]:
+            self._heard(event)
 
     def close(self) -> None:
-        """Close the pipe and end the thread. Call it after the last core was closed."""
-        os.close(self.into)
+        """End the thread and close the pipe. Call it after the last core was closed."""
+        # A forked child may hold a copy of the pipe, so closing it would not end the thread.
+        os.set_blocking(self.into, True)
+        os.write(self.into, bytes(native.EVENT.itemsize))
         self.join()
+        for end in (self._from, self.into):
+            os.close(end)
+
+    def _read(self) -> np.void:
+        event: np.void = np.frombuffer(os.read(self._from, native.EVENT.itemsize), native.EVENT)[0]
+        return event
 
 
 def listen(host: str, port: int, setting: str) -> socket.socket:
     """Return a listening TCP socket. Raises UsageError that names `setting`, the caller's option."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=512)
+        listener = socket.create_server((host, port), family=family, backlog=512)
     except OSError as why:
         raise UsageError(f"{setting}: cannot listen at {host}:{port}: {why.strerror}") from None
+    close_in_children(listener)
+    return listener
 
 
 def parse_address(address: str, setting: str) -> tuple[str, int]:

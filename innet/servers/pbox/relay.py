@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from innet.errors import NotAuthorized
+from innet.machine.forks import close_in_children
 
 _BUFFER_BYTES = 1 << 18
 _LOOK_EVERY_S = 1.0
@@ -45,6 +46,7 @@ class Relay:
         self._secured, self._plain, self._check, self._ended = secured, plain, check, ended
         for each in (secured, plain):
             each.setblocking(False)
+            close_in_children(each)
         self._flows = _Flow(secured, plain), _Flow(plain, secured)
         self._thread = threading.Thread(target=self._run, name="pbox tls", daemon=True)
         self._thread.start()

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from innet.errors import InnetError, ServerLost, UsageError
+from innet.machine.forks import Owner, close_in_children
 from innet.servers.pbox import messages, native
 from innet.servers.pbox.cores import Core, Events, listen, parse_address, usable_cpus
 from innet.servers.pbox.handshakes import MOST_HANDSHAKES, Handshakes, shut
@@ -95,6 +96,7 @@ class Server:
             raise
         self._accepting = threading.Thread(target=self._accept, name=f"pbox {self.port}")
         self._accepting.start()
+        self._owner = Owner(self)
 
     @property
     def address(self) -> str:
@@ -108,7 +110,12 @@ class Server:
         return Stats(cores, jobs, reserved)
 
     def close(self) -> None:
-        """Tell the workers of all jobs, end the jobs, and end all threads."""
+        """Tell the workers of all jobs, end the jobs, and end all threads.
+
+        In a forked child this does nothing: the server belongs to the parent.
+        """
+        if not self._owner.here:
+            return
         with self._lock:
             if self._closed.is_set():
                 return
@@ -161,6 +168,7 @@ class Server:
                 if self._closed.wait(_BREATHER_S):  # if it is not closed, too many files are open
                     return
                 continue
+            close_in_children(sock)
             thread = threading.Thread(target=self._attend, args=(sock,), name="pbox worker")
             with self._lock:
                 refused = (

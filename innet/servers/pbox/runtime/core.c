@@ -23,6 +23,9 @@ static uint64_t clock_ns(void)
 
 static void hang_up(struct core *core, struct connection *c)
 {
+    /* While a forked child has a copy of the socket, epoll and the peer do not notice that it is closed. */
+    epoll_ctl(core->epoll, EPOLL_CTL_DEL, c->socket, NULL);
+    shutdown(c->socket, SHUT_RDWR);
     close(c->socket);
     core->connection[c->slot] = core->connection[--core->connections];
     core->connection[c->slot]->slot = c->slot;
