@@ -496,6 +496,49 @@ def test_a_server_without_files_for_its_reports_is_refused(monkeypatch):
     pbox.Server(f"127.0.0.1:{port}").close()
 
 
+def without_threads(monkeypatch, name):
+    """Let no thread start whose name begins so, as if there were too many."""
+    begin = threading._start_new_thread
+
+    def start(run, arguments):
+        if run.__self__.name.startswith(name):
+            raise RuntimeError("can't start new thread")
+        return begin(run, arguments)
+
+    monkeypatch.setattr(threading, "_start_new_thread", start)
+
+
+@pytest.mark.parametrize("name", ["pbox core", "pbox events", "pbox {port}"])
+def test_a_server_without_threads_is_refused_and_nothing_is_left_of_it(monkeypatch, name):
+    port = free_tcp_port()
+    before = set(threading.enumerate()), len([*Path("/proc/self/fd").iterdir()])
+    without_threads(monkeypatch, name.format(port=port))
+    with pytest.raises(NoCapacity, match="ulimit -u"):
+        pbox.Server(f"127.0.0.1:{port}", cores=2)
+    assert (set(threading.enumerate()), len([*Path("/proc/self/fd").iterdir()])) == before
+
+
+def test_a_server_that_finds_no_thread_for_a_worker_goes_on(monkeypatch):
+    with pbox.Server(cores=1, memory_bytes=1 << 24) as server:
+        without_threads(monkeypatch, "pbox worker")
+        with pytest.raises(ServerLost):
+            joined(server, workers=1)
+        monkeypatch.undo()
+        with joined(server, workers=1, timeout=5) as client:
+            client.push_pull(ones())
+
+
+def test_a_step_that_finds_no_thread_is_not_made_later(server, monkeypatch):
+    with joined(server, workers=1) as client:
+        without_threads(monkeypatch, "pbox client")
+        with pytest.raises(NoCapacity, match="ulimit -u"):
+            client.submit(ones())
+        monkeypatch.undo()
+        with pytest.raises(ParameterServerError, match="cannot be used after an error"):
+            client.submit(ones())
+        assert client.bytes_moved == 0
+
+
 def test_nothing_is_left_of_a_server(server):
     def held():
         return set(threading.enumerate()), len([*Path("/proc/self/fd").iterdir()])

@@ -191,10 +191,18 @@ class Client:
         """Run :meth:`push_pull` in the background, in the order of the calls.
 
         Leave the arrays alone until the future is done. With `keys`, all workers of a synchronous
-        job must submit in the same order.
+        job must submit in the same order. Raises NoCapacity if there are too many threads.
         """
         self._check_usable()
-        return self._executor.submit(self._push_pull, gradients, out, keys, self.lr)
+        try:
+            return self._executor.submit(self._push_pull, gradients, out, keys, self.lr)
+        except RuntimeError:
+            self._check_usable()  # another thread may have closed the client
+            problem = NoCapacity(
+                "no thread can be started for a step: raise the limit (`ulimit -u`)"
+            )
+            self._break(problem)  # the executor would make this step before the next one
+            raise problem from None
 
     def pull(self, out: Arrays, *, keys: Sequence[int] | None = None) -> None:
         """Put the present parameters into `out`, without a step. Raises as :meth:`push_pull`."""

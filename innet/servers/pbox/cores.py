@@ -11,6 +11,7 @@ import numpy as np
 
 from innet.errors import NoCapacity, UsageError
 from innet.machine.forks import close_in_children
+from innet.machine.threads import start
 from innet.servers.pbox import native
 
 _AGAIN_S = 0.1
@@ -19,7 +20,8 @@ _AGAIN_S = 0.1
 class Core:
     """A core of the server: a thread, a port, and its chunks of all jobs.
 
-    Workers connect to the `port`. The core serves the connections that the `listener` accepts.
+    Workers connect to the `port`. The core serves the connections that the `listener` accepts. Raises
+    NoCapacity, and closes the listener, if too many files are open or there are too many threads.
     """
 
     def __init__(self, listener: socket.socket, port: int, events: int, cpu: int | None) -> None:
@@ -29,13 +31,19 @@ class Core:
         self.port = port
         self._core = self._library.core_new(listener.fileno(), events)
         if not self._core:
+            listener.close()
             raise NoCapacity("too many open files for another core: raise the limit (`ulimit -n`)")
         self._counts = np.ctypeslib.as_array(
             ctypes.cast(self._library.core_counts(self._core), ctypes.POINTER(ctypes.c_uint64)),
             (native.CORE_COUNTS.itemsize // 8,),
         )
         self._thread = threading.Thread(target=self._run, name=f"pbox core {self.port}")
-        self._thread.start()
+        try:
+            start(self._thread)
+        except NoCapacity:
+            self._library.core_free(self._core)
+            listener.close()
+            raise
 
     def counts(self) -> np.void:
         """Return a snapshot of the ``CORE_COUNTS``."""
@@ -70,7 +78,7 @@ class Core:
 class Events(threading.Thread):
     """A thread that reads the cores' events and calls `heard` with one ``EVENT`` after the other.
 
-    Raises NoCapacity if too many files are open.
+    Raises NoCapacity if too many files are open or there are too many threads.
     """
 
     def __init__(self, heard: Callable[[np.void], None]) -> None:
@@ -83,7 +91,11 @@ class Events(threading.Thread):
                 "too many open files for a server: raise the limit (`ulimit -n`)"
             ) from None
         os.set_blocking(self.into, False)
-        self.start()
+        try:
+            start(self)
+        except NoCapacity:
+            self._close_pipe()
+            raise
 
     def run(self) -> None:
         """Read events until there is one of no job."""
@@ -96,6 +108,9 @@ class Events(threading.Thread):
         os.set_blocking(self.into, True)
         os.write(self.into, bytes(native.EVENT.itemsize))
         self.join()
+        self._close_pipe()
+
+    def _close_pipe(self) -> None:
         for end in (self._from, self.into):
             os.close(end)
 
