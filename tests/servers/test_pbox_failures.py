@@ -38,7 +38,7 @@ from innet.local.ports import free_tcp_port
 from innet.machine.packaged import read_folder
 from innet.servers import pbox
 from innet.servers.pbox import native
-from innet.servers.pbox.protocol import HEADER, KEY_BYTES, MAGIC, Kind
+from innet.servers.pbox.protocol import HEADER, KEY_BYTES, MAGIC, Kind, Violation
 
 F = np.float32
 TOKEN = "of the job"  # noqa: S105
@@ -294,6 +294,41 @@ def test_a_worker_of_a_job_that_has_ended_is_not_refused_for_being_slow(monkeypa
             assert worker.recv(4, socket.MSG_WAITALL) == bytes(4)
             assert library.core_remove(core, 7)
             assert worker.recv(1) == b""  # a refusal would come first
+        assert library.core_stop(core)
+        running.join()
+        library.core_free(core)
+    for end in (reports, into):
+        os.close(end)
+
+
+def test_a_connection_that_a_core_cannot_watch_is_refused_at_once(monkeypatch):
+    """A user's epolls may watch a limited number of files. Here the third file is one too many."""
+    limit = b"""
+static int limited(int epoll, int does, int file, struct epoll_event *event)
+{
+    static int added;
+    return does == EPOLL_CTL_ADD && ++added == 3 ? -1 : epoll_ctl(epoll, does, file, event);
+}
+#define epoll_ctl limited
+enum { TICK_MS"""
+
+    def limiting(package, folder, suffixes):
+        files = read_folder(package, folder, suffixes)
+        return {**files, "core.c": files["core.c"].replace(b"enum { TICK_MS", limit)}
+
+    monkeypatch.setattr(native, "read_folder", limiting)
+    library = native.library.__wrapped__()
+    reports, into = os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        core = library.core_new(listener.fileno(), into)
+        running = threading.Thread(target=library.core_run, args=(core,), daemon=True)
+        running.start()
+        for rule in (Violation.CROWD, Violation.MAGIC):
+            with socket.create_connection(listener.getsockname(), WITHIN) as worker:
+                worker.sendall(bytes(HEADER.size))
+                _, kind, why, *_ = HEADER.unpack(worker.recv(HEADER.size, socket.MSG_WAITALL))
+                assert (kind, why) == (Kind.REFUSAL, rule)
         assert library.core_stop(core)
         running.join()
         library.core_free(core)

@@ -67,7 +67,8 @@ static void welcome(struct core *core)
     core->connection[core->connections++] = c;
     core->counts.connections = core->connections;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
-    epoll_ctl(core->epoll, EPOLL_CTL_ADD, socket, &event);
+    if (epoll_ctl(core->epoll, EPOLL_CTL_ADD, socket, &event))
+        refuse(core, c, BAD_CROWD);
 }
 
 static void remove_job(struct core *core, uint64_t id)
