@@ -37,7 +37,7 @@ from innet.errors import (
 from innet.local.ports import free_tcp_port
 from innet.machine.packaged import read_folder
 from innet.servers import pbox
-from innet.servers.pbox import native
+from innet.servers.pbox import handshakes, native
 from innet.servers.pbox.protocol import HEADER, KEY_BYTES, MAGIC, Kind, Violation
 
 F = np.float32
@@ -445,6 +445,30 @@ def test_a_core_that_workers_cannot_reach_is_named_with_its_address():
             match=rf"{other.address}, at 127\.0\.0\.2:{port}, does not answer .*refused.*--data-host",
         ):
             joined(other, workers=1)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_servers_may_start_one_long_after_the_other(monkeypatch, late):
+    """A server that has started waits for a registration for less time than a client for a server."""
+    monkeypatch.setattr(handshakes, "HANDSHAKE_WITHIN_S", 0.5)
+    addresses = [f"127.0.0.1:{free_tcp_port()}" for _ in range(2)]
+    with ExitStack() as stack:
+        first = stack.enter_context(pbox.Server(addresses[1 - late], memory_bytes=1 << 24))
+
+        def start():
+            if late:
+                until(lambda: first._connections)
+                until(lambda: not first._connections)
+            stack.enter_context(pbox.Server(addresses[late], memory_bytes=1 << 24))
+
+        starting = threading.Thread(target=start)
+        starting.start()
+        given = {"job": "test", "keys": [20_000], "timeout": WITHIN}
+        try:
+            with pbox.connect(addresses, rank=0, workers=1, **given) as client:
+                client.push_pull(ones())
+        finally:
+            starting.join()
 
 
 def test_nobody_at_the_address():
