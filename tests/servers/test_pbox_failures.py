@@ -35,6 +35,7 @@ from innet.errors import (
     WorkerLost,
 )
 from innet.local.ports import free_tcp_port
+from innet.machine import tcp
 from innet.machine.packaged import read_folder
 from innet.servers import pbox
 from innet.servers.pbox import handshakes, native
@@ -134,6 +135,29 @@ def test_the_workers_of_an_asynchronous_job_go_on_without_one_that_died(server):
         mine = ones()
         first.push_pull(mine)
         assert (mine[0] == -2).all()
+
+
+def test_the_job_of_a_machine_that_is_gone_without_a_word_ends(server, monkeypatch):
+    """The machine's kernel forgets the connections, as if it was started anew."""
+    monkeypatch.setattr(tcp, "_IDLE", 1)
+    client = joined(server, workers=1, optimizer=pbox.SGD(), mode="async")
+    sockets = [*client._connections.cores, *client._connections.controls]
+
+    def silent(sock):  # a late acknowledgement would find out
+        info = tcp._INFO.unpack(
+            sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, tcp._INFO.size)
+        )
+        return min(info[tcp._LAST_DATA_RECEIVED], info[tcp._LAST_ACK_RECEIVED]) > 500
+
+    until(lambda: all(map(silent, sockets)))
+    for sock in sockets:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, 19, 1)  # TCP_REPAIR: it is closed without a packet
+        except PermissionError:
+            pytest.skip("only root can close a connection without a word")
+        sock.close()
+    until(lambda: not server.stats().jobs)
+    client.close()
 
 
 def test_a_quorum_goes_on_without_one_that_died(server):

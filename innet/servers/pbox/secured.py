@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from innet.errors import InnetError, NoCapacity, NotAuthorized, ServerLost
+from innet.machine.tcp import notice_death
 from innet.machine.threads import start
 from innet.rpc import tls
 from innet.rpc.revocation import Revocations
@@ -234,5 +235,5 @@ class ClientTls:
 def _keep_alive(sock: socket.socket) -> None:
     """Let the kernel notice when a client's machine has died. Without TLS, a core does the same."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    notice_death(sock)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_AFTER_MS)

@@ -12,6 +12,7 @@ import numpy as np
 
 from innet.errors import InnetError, NoCapacity, ServerLost, UsageError
 from innet.machine.forks import Owner, close_in_children
+from innet.machine.tcp import notice_death
 from innet.machine.threads import start
 from innet.servers.pbox import messages, native
 from innet.servers.pbox.cores import Core, Events, listen, parse_address, usable_cpus
@@ -196,7 +197,7 @@ class Server:
         """Handle one control connection from its greeting to its end."""
         member = Member(sock)
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            notice_death(sock)
             if (greeting := self._handshakes.hello(sock)) is None:
                 return
             if greeting.get("pbox") != messages.VERSION:
@@ -229,8 +230,7 @@ class Server:
     def _work_for(self, job: ServedJob, rank: int, member: Member, sock: socket.socket) -> None:
         try:
             self._handshakes.remove(sock)
-            # A worker may compute for as long as it likes. TCP keepalive notices when its machine
-            # has died.
+            # A worker may compute for as long as it likes.
             sock.settimeout(None)
             while (message := messages.receive(sock, messages.MOST_SMALL_BYTES)) is not None:
                 self._jobs.obey(message, job, rank, member)
