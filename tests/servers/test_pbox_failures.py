@@ -7,6 +7,7 @@ import fcntl
 import multiprocessing
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -380,6 +381,20 @@ def test_a_failure_is_reported_whoever_leaves_meanwhile():
             until(lambda: counted("refused"))
         with pytest.raises(ParameterServerError, match="worker 0 was removed from the job"):
             wrong.push_pull(ones())
+
+
+def test_the_memory_of_many_jobs_that_end_at_once_is_free():
+    """The cores report more than the pipe has room for, before anyone reads it."""
+    with pbox.Server(cores=8) as server, ExitStack() as stack:
+        fcntl.fcntl(server._events.into, fcntl.F_SETPIPE_SZ, 4096)  # room for 170 reports
+        for number in range(30):
+            stack.enter_context(joined(server, job=f"job {number}", workers=1))
+        with server._jobs._lock:
+            for job in [*server._jobs._jobs.values()]:
+                job.end(None)
+                server._jobs._file_away(job)
+            until(lambda: not select.select([], [server._events.into], [], 0)[1])
+        until(lambda: not server.stats().reserved_bytes)
 
 
 class Failing:
