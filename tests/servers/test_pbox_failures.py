@@ -582,6 +582,29 @@ def test_ctrl_c_interrupts_an_exchange(server):
         timer.join()
 
 
+def test_a_signal_handler_may_close_the_client_whose_exchange_it_interrupts(server):
+    client, problems = joined(server), []
+
+    def handle(*_):
+        with pytest.raises(UsageError, match="this thread") as found:
+            client.pull(ones())
+        problems.append(found.value)
+        client.close()
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        timer = threading.Timer(0.2, _thread.interrupt_main, [signal.SIGUSR1])
+        timer.start()
+        with pytest.raises(ClientClosed, match="closed while"):
+            client.push_pull(ones())
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert problems
+    client.close()
+    assert client.bytes_moved == 0
+
+
 def test_a_server_without_files_for_its_reports_is_refused(monkeypatch):
     def full():
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
