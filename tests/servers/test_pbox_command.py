@@ -63,6 +63,14 @@ def test_workers_may_have_more_connections_than_the_soft_limit_on_files():
             assert (sums == 20).all()
 
 
+def test_it_serves_although_the_disk_with_its_log_is_full():
+    with serving(through=["bash", "-c", 'exec "$0" "$@" 2> /dev/full']) as process:
+        address = announced(process, "pbox")
+        for _ in range(2):
+            with pbox.connect(address, job="test", rank=0, workers=1, keys=[4]) as client:
+                client.push_pull([np.ones(4, np.float32)])
+
+
 def test_bench_measures_servers():
     with serving() as one, serving("--cores", "2") as other:
         addresses = [announced(each, "pbox") for each in (one, other)]
