@@ -61,6 +61,10 @@ def test_workers_may_have_more_connections_than_the_soft_limit_on_files():
         address = announced(process, "pbox")
         for sums in together([address], 20, work, keys=[5000], reduction="sum"):
             assert (sums == 20).all()
+        given = ["--workers", "20", "--megabytes", "0.1", "--steps", "1"]
+        bench = [*limited, str(BIN / "innet"), "pbox", "bench", address, *given]
+        done = subprocess.run(bench, check=False, capture_output=True, text=True, timeout=WITHIN)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_it_serves_although_the_disk_with_its_log_is_full():

@@ -114,9 +114,11 @@ def bench(
     ] = None,
 ) -> None:
     """Measure how fast parameter servers exchange gradients with workers that compute nothing."""
+    from innet.machine.descriptors import raise_descriptor_limit
     from innet.servers.pbox import benchmark
     from innet.servers.pbox.optimizers import by_name
 
+    raise_descriptor_limit()
     if not megabytes < _MOST_MEGABYTES:
         raise UsageError(
             f"--megabytes {megabytes:g}: it has to be a number below {_MOST_MEGABYTES}"
