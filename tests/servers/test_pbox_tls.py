@@ -1,6 +1,7 @@
 """The parameter server over mutual TLS: who is let in, and that sums and steps are the same."""
 
 import contextlib
+import errno
 import os
 import re
 import socket
@@ -215,6 +216,27 @@ def test_a_server_that_finds_no_thread_goes_on_or_leaves_nothing(
             monkeypatch.undo()
             with member(server, folder, timeout=5) as client:
                 client.push_pull([np.ones(100, np.float32)])
+    assert files() == before
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_server_without_files_for_its_cores_is_refused_and_nothing_is_left_of_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, room: int
+):
+    def bind(listener: socket.socket) -> int:
+        if len(bound) == room:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        bound.append(listener)
+        return real(listener)
+
+    def files() -> int:
+        return len([*Path("/proc/self/fd").iterdir()])
+
+    bound: list[socket.socket] = []
+    real, before = secured._bind, files()
+    monkeypatch.setattr(secured, "_bind", bind)
+    with pytest.raises(NoCapacity, match="ulimit -n"):
+        pbox.Server(tls=folder)
     assert files() == before
 
 

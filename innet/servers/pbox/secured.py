@@ -54,7 +54,7 @@ class Front:
 
     `outer` is the listening socket of the port. A client with a certificate that does not suffice gets
     the bytes of `refusal`, and is reported. Raises NoCapacity, and closes `outer`, if there are too many
-    threads.
+    threads or open files.
     """
 
     def __init__(
@@ -66,8 +66,17 @@ class Front:
     ) -> None:
         self._outer, self._security, self._refusal = outer, security, refusal
         self._report = report
-        self.listener = socket.socket(socket.AF_UNIX)
-        self._inner = _bind(self.listener)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(outer)
+            try:
+                self.listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+                self._inner = _bind(self.listener)
+            except OSError as why:
+                raise NoCapacity(
+                    f"cannot open a socket for TLS: {why.strerror}; if too many files are open, raise "
+                    "the limit (`ulimit -n`)"
+                ) from None
+            stack.pop_all()
         self.listener.listen(_BACKLOG)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
