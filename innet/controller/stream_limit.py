@@ -6,7 +6,6 @@ replaces one whose client has sent nothing yet. The streams of one job are bound
 workers of other jobs can join.
 """
 
-import contextlib
 import resource
 import threading
 from collections import Counter
@@ -27,13 +26,6 @@ def most_open_streams() -> int:
     """Return the number of streams that this process's limit on file descriptors allows."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, (soft - _OTHERS) // _PER_STREAM)
-
-
-def raise_descriptor_limit() -> None:
-    """Raise this process's limit on file descriptors as far as the system allows."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class OpenStreams:

@@ -78,9 +78,10 @@ def _own_ports(_: int) -> Iterator[int]:
     As long as the process runs, no other process gets its ports from here. So nobody takes a port
     between our choice and the moment when our caller binds it. Raises InnetError.
     """
-    # The kernel assigns ports of this range to sockets that name none.
+    # The kernel assigns ports of this range to sockets that name none. It may be the range of all ports.
     low, high = (int(end) for end in _EPHEMERAL.read_text().split())
-    ports = [*range(_LOWEST_PORT, low), *range(high + 1, 1 << 16)]
+    ports = [*range(_LOWEST_PORT, low), *range(max(high + 1, _LOWEST_PORT), 1 << 16)]
+    ports = ports or [*range(_LOWEST_PORT, 1 << 16)]
     shares = [ports[start : start + _SHARE] for start in range(0, len(ports), _SHARE)]
     owned: dict[int, int] = {}
     while True:

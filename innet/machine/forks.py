@@ -7,6 +7,7 @@ Gloo do, would wait forever.
 
 import ctypes
 import os
+import socket
 import weakref
 
 from innet.errors import InnetError
@@ -33,7 +34,13 @@ class Owner:
             )
 
 
+def close_in_children(sock: socket.socket) -> None:
+    """Close the copies of a socket in forked children, which would hide its end from its peer."""
+    _sockets.add(sock)
+
+
 _owned: "weakref.WeakSet[object]" = weakref.WeakSet()
+_sockets: "weakref.WeakSet[socket.socket]" = weakref.WeakSet()
 
 
 def _keep() -> None:
@@ -42,4 +49,11 @@ def _keep() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
 
 
+def _close() -> None:
+    """Close the child's copies of the parent's sockets."""
+    for each in list(_sockets):
+        each.close()
+
+
 os.register_at_fork(after_in_child=_keep)
+os.register_at_fork(after_in_child=_close)

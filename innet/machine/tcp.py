@@ -20,6 +20,9 @@ from urllib.parse import unquote
 PROBE_EVERY = 1
 """Seconds between two keepalive probes of an idle connection."""
 
+_IDLE, _INTERVAL, _UNANSWERED = 60, 10, 6
+"""Seconds of silence before the first probe, seconds between probes, and their number."""
+
 _MOST_PROBES = 127  # the most that Linux takes: other code decides when to give a connection up
 _INFO = struct.Struct("8B24I")  # the beginning of struct tcp_info
 _LAST_DATA_RECEIVED, _LAST_ACK_RECEIVED = 8 + 11, 8 + 12
@@ -83,6 +86,18 @@ def break_when_silent(address: str, seconds: float) -> None:
                     _probe(sock)
                     milliseconds = round(seconds * 1000)
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+
+
+def notice_death(sock: socket.socket) -> None:
+    """Let the kernel break an idle connection two minutes after the other machine has died."""
+    with contextlib.suppress(OSError, AttributeError):  # it is not TCP
+        for option, value in (
+            (socket.TCP_KEEPIDLE, _IDLE),
+            (socket.TCP_KEEPINTVL, _INTERVAL),
+            (socket.TCP_KEEPCNT, _UNANSWERED),
+        ):
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def _probe(sock: socket.socket) -> None:

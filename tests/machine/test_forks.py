@@ -1,9 +1,13 @@
 """Forked children: each ends promptly, and touches nothing that its parent owns."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +17,9 @@ from forking import exit_code
 from paths import SUPPORT
 from processes import process_group
 from racks import WITHIN, Rack, rack
+from waiting import until
 
-from innet.errors import AgentClosed, ClientClosed
+from innet.errors import AgentClosed, ClientClosed, WorkerLost
 from innet.rpc import innet_pb2 as pb
 from innet.servers import pbox
 
@@ -115,6 +120,78 @@ def test_a_child_that_leaves_the_block_of_its_parents_client_says_no_goodbye():
             gradients = [np.ones(8, np.float32)]
             client.push_pull(gradients)
             assert gradients[0].tolist() == [1.0] * 8
+
+
+@pytest.fixture
+def child() -> Iterator[Callable[[], None]]:
+    """Fork children that live, with copies of all files, until the test has ended."""
+    children: list[int] = []
+
+    def fork() -> None:
+        child = os.fork()
+        if not child:
+            while True:
+                signal.pause()
+        children.append(child)
+
+    yield fork
+    for each in children:
+        os.kill(each, signal.SIGKILL)
+        os.waitpid(each, 0)
+
+
+def watched() -> int:
+    """Return the number of files that the epolls of this process watch."""
+    found = 0
+    for each in Path("/proc/self/fdinfo").iterdir():
+        with contextlib.suppress(OSError):  # the folder's own descriptor
+            found += sum(line.startswith("tfd:") for line in each.read_text().splitlines())
+    return found
+
+
+def ends(close: Callable[[], None]) -> bool:
+    """Return whether this returns soon: long before a client gives up waiting for its server."""
+    closing = threading.Thread(target=close, daemon=True)
+    closing.start()
+    closing.join(10)
+    return not closing.is_alive()
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+def test_clients_and_servers_end_while_a_child_of_their_process_lives(
+    child: Callable[[], None], folder: Path, secured: bool
+):
+    tls = folder if secured else None
+    given = {"job": "test", "workers": 2, "keys": [8], "timeout": WITHIN, "tls": tls}
+    with contextlib.ExitStack() as stack:
+        server = pbox.Server(cores=1, memory_bytes=1 << 20, tls=tls)
+        before = watched()
+        clients = [
+            stack.enter_context(pbox.connect(server.address, rank=rank, **given))
+            for rank in range(2)
+        ]
+        child()
+        pushing = clients[0].submit([np.ones(8, np.float32)])
+        assert ends(clients[1].close)
+        with pytest.raises(WorkerLost, match="worker 1 has left"):
+            pushing.result(WITHIN)
+        assert ends(clients[0].close)
+        until(lambda: not server.stats().cores["connections"].any())
+        assert watched() == before
+        assert ends(server.close)
+
+
+def test_a_child_that_closes_its_parents_server_leaves_the_server_running():
+    with pbox.Server(cores=1, memory_bytes=1 << 20) as server:
+        given = {"job": "test", "rank": 0, "workers": 1, "keys": [8], "timeout": WITHIN}
+        with pbox.connect(server.address, **given) as client:
+            child = os.fork()
+            if not child:  # the child must not run the remaining tests
+                server.close()
+                os._exit(7)
+            assert exit_code(child) == 7
+            client.push_pull([np.ones(8, np.float32)])
+        until(lambda: not server.stats().reserved_bytes)
 
 
 def child_of(client: pbox.Client) -> int:

@@ -9,6 +9,7 @@ import urllib.request
 import numpy as np
 import pytest
 from commands import BIN, refuse, run
+from pbox_workers import together
 from waiting import WITHIN, until
 
 from innet.errors import ServerLost
@@ -18,9 +19,9 @@ from innet.servers.pbox import benchmark
 
 
 @contextlib.contextmanager
-def serving(*options):
+def serving(*options, through=()):
     """Run ``innet pbox serve`` in a process group of its own, and yield the process."""
-    command = [str(BIN / "innet"), "pbox", "serve", "--address", "127.0.0.1:0", *options]
+    command = [*through, str(BIN / "innet"), "pbox", "serve", "--address", "127.0.0.1:0", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -47,6 +48,31 @@ def test_it_serves_until_it_is_stopped(number):
     assert float(values["innet_pbox_reserved_bytes"]) >= 2 * 50_000 * 4
     chunks = [float(values[f'innet_pbox_chunks_total{{core="{core}"}}']) for core in range(2)]
     assert sorted(chunks) == [3, 4]
+
+
+def test_workers_may_have_more_connections_than_the_soft_limit_on_files():
+    def work(client):
+        mine = [np.ones(5000, np.float32)]
+        client.push_pull(mine)
+        return mine[0]
+
+    limited = ["bash", "-c", 'ulimit -Sn 64; exec "$0" "$@"']
+    with serving("--cores", "4", through=limited) as process:
+        address = announced(process, "pbox")
+        for sums in together([address], 20, work, keys=[5000], reduction="sum"):
+            assert (sums == 20).all()
+        given = ["--workers", "20", "--megabytes", "0.1", "--steps", "1"]
+        bench = [*limited, str(BIN / "innet"), "pbox", "bench", address, *given]
+        done = subprocess.run(bench, check=False, capture_output=True, text=True, timeout=WITHIN)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_serves_although_the_disk_with_its_log_is_full():
+    with serving(through=["bash", "-c", 'exec "$0" "$@" 2> /dev/full']) as process:
+        address = announced(process, "pbox")
+        for _ in range(2):
+            with pbox.connect(address, job="test", rank=0, workers=1, keys=[4]) as client:
+                client.push_pull([np.ones(4, np.float32)])
 
 
 def test_bench_measures_servers():

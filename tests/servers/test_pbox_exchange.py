@@ -230,6 +230,17 @@ def test_arrays_that_do_not_fit_are_refused_and_the_client_goes_on(addresses, ar
         client.push_pull([np.ones(10, F), np.ones(4, F)])
 
 
+def test_numbers_may_be_numpys(addresses):
+    rank, one, chunk = np.arange(1)[0], np.int32(1), np.int64(64)
+    given = {"quorum": one, "chunk_bytes": chunk, "timeout": WITHIN}
+    with pbox.connect(
+        addresses, job="numpy", rank=rank, workers=one, keys=[np.int64(40)], **given
+    ) as client:
+        mine = [np.ones(40, F)]
+        client.push_pull(mine)
+        assert (mine[0] == 1).all()
+
+
 def test_cores_take_turns_on_the_addresses_of_interfaces():
     with pbox.Server("127.0.0.1:0", 3, data_hosts=["127.0.0.2", "127.0.0.3"]) as server:
         with pbox.connect(server.address, job="many", rank=0, workers=1, keys=[6 * 8192]) as client:

@@ -7,6 +7,7 @@ import fcntl
 import multiprocessing
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -35,10 +36,11 @@ from innet.errors import (
     WorkerLost,
 )
 from innet.local.ports import free_tcp_port
+from innet.machine import tcp
 from innet.machine.packaged import read_folder
 from innet.servers import pbox
-from innet.servers.pbox import native
-from innet.servers.pbox.protocol import HEADER, KEY_BYTES, MAGIC, Kind
+from innet.servers.pbox import handshakes, native
+from innet.servers.pbox.protocol import HEADER, KEY_BYTES, MAGIC, Kind, Violation
 
 F = np.float32
 TOKEN = "of the job"  # noqa: S105
@@ -134,6 +136,29 @@ def test_the_workers_of_an_asynchronous_job_go_on_without_one_that_died(server):
         mine = ones()
         first.push_pull(mine)
         assert (mine[0] == -2).all()
+
+
+def test_the_job_of_a_machine_that_is_gone_without_a_word_ends(server, monkeypatch):
+    """The machine's kernel forgets the connections, as if it was started anew."""
+    monkeypatch.setattr(tcp, "_IDLE", 1)
+    client = joined(server, workers=1, optimizer=pbox.SGD(), mode="async")
+    sockets = [*client._connections.cores, *client._connections.controls]
+
+    def silent(sock):  # a late acknowledgement would find out
+        info = tcp._INFO.unpack(
+            sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, tcp._INFO.size)
+        )
+        return min(info[tcp._LAST_DATA_RECEIVED], info[tcp._LAST_ACK_RECEIVED]) > 500
+
+    until(lambda: all(map(silent, sockets)))
+    for sock in sockets:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, 19, 1)  # TCP_REPAIR: it is closed without a packet
+        except PermissionError:
+            pytest.skip("only root can close a connection without a word")
+        sock.close()
+    until(lambda: not server.stats().jobs)
+    client.close()
 
 
 def test_a_quorum_goes_on_without_one_that_died(server):
@@ -301,6 +326,41 @@ def test_a_worker_of_a_job_that_has_ended_is_not_refused_for_being_slow(monkeypa
         os.close(end)
 
 
+def test_a_connection_that_a_core_cannot_watch_is_refused_at_once(monkeypatch):
+    """A user's epolls may watch a limited number of files. Here the third file is one too many."""
+    limit = b"""
+static int limited(int epoll, int does, int file, struct epoll_event *event)
+{
+    static int added;
+    return does == EPOLL_CTL_ADD && ++added == 3 ? -1 : epoll_ctl(epoll, does, file, event);
+}
+#define epoll_ctl limited
+enum { TICK_MS"""
+
+    def limiting(package, folder, suffixes):
+        files = read_folder(package, folder, suffixes)
+        return {**files, "core.c": files["core.c"].replace(b"enum { TICK_MS", limit)}
+
+    monkeypatch.setattr(native, "read_folder", limiting)
+    library = native.library.__wrapped__()
+    reports, into = os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        core = library.core_new(listener.fileno(), into)
+        running = threading.Thread(target=library.core_run, args=(core,), daemon=True)
+        running.start()
+        for rule in (Violation.CROWD, Violation.MAGIC):
+            with socket.create_connection(listener.getsockname(), WITHIN) as worker:
+                worker.sendall(bytes(HEADER.size))
+                _, kind, why, *_ = HEADER.unpack(worker.recv(HEADER.size, socket.MSG_WAITALL))
+                assert (kind, why) == (Kind.REFUSAL, rule)
+        assert library.core_stop(core)
+        running.join()
+        library.core_free(core)
+    for end in (reports, into):
+        os.close(end)
+
+
 def test_a_failure_is_reported_whoever_leaves_meanwhile():
     """The reader of the cores' reports waits, as for a worker that does not read its error."""
     workers, cores = 24, 8
@@ -321,6 +381,20 @@ def test_a_failure_is_reported_whoever_leaves_meanwhile():
             until(lambda: counted("refused"))
         with pytest.raises(ParameterServerError, match="worker 0 was removed from the job"):
             wrong.push_pull(ones())
+
+
+def test_the_memory_of_many_jobs_that_end_at_once_is_free():
+    """The cores report more than the pipe has room for, before anyone reads it."""
+    with pbox.Server(cores=8) as server, ExitStack() as stack:
+        fcntl.fcntl(server._events.into, fcntl.F_SETPIPE_SZ, 4096)  # room for 170 reports
+        for number in range(30):
+            stack.enter_context(joined(server, job=f"job {number}", workers=1))
+        with server._jobs._lock:
+            for job in [*server._jobs._jobs.values()]:
+                job.end(None)
+                server._jobs._file_away(job)
+            until(lambda: not select.select([], [server._events.into], [], 0)[1])
+        until(lambda: not server.stats().reserved_bytes)
 
 
 class Failing:
@@ -412,6 +486,30 @@ def test_a_core_that_workers_cannot_reach_is_named_with_its_address():
             joined(other, workers=1)
 
 
+@pytest.mark.parametrize("late", [0, 1])
+def test_servers_may_start_one_long_after_the_other(monkeypatch, late):
+    """A server that has started waits for a registration for less time than a client for a server."""
+    monkeypatch.setattr(handshakes, "HANDSHAKE_WITHIN_S", 0.5)
+    addresses = [f"127.0.0.1:{free_tcp_port()}" for _ in range(2)]
+    with ExitStack() as stack:
+        first = stack.enter_context(pbox.Server(addresses[1 - late], memory_bytes=1 << 24))
+
+        def start():
+            if late:
+                until(lambda: first._connections)
+                until(lambda: not first._connections)
+            stack.enter_context(pbox.Server(addresses[late], memory_bytes=1 << 24))
+
+        starting = threading.Thread(target=start)
+        starting.start()
+        given = {"job": "test", "keys": [20_000], "timeout": WITHIN}
+        try:
+            with pbox.connect(addresses, rank=0, workers=1, **given) as client:
+                client.push_pull(ones())
+        finally:
+            starting.join()
+
+
 def test_nobody_at_the_address():
     with pytest.raises(
         ServerLost, match=r"no parameter server answers at 127.*start one with `innet pbox serve`"
@@ -484,6 +582,29 @@ def test_ctrl_c_interrupts_an_exchange(server):
         timer.join()
 
 
+def test_a_signal_handler_may_close_the_client_whose_exchange_it_interrupts(server):
+    client, problems = joined(server), []
+
+    def handle(*_):
+        with pytest.raises(UsageError, match="this thread") as found:
+            client.pull(ones())
+        problems.append(found.value)
+        client.close()
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        timer = threading.Timer(0.2, _thread.interrupt_main, [signal.SIGUSR1])
+        timer.start()
+        with pytest.raises(ClientClosed, match="closed while"):
+            client.push_pull(ones())
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert problems
+    client.close()
+    assert client.bytes_moved == 0
+
+
 def test_a_server_without_files_for_its_reports_is_refused(monkeypatch):
     def full():
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -494,6 +615,49 @@ def test_a_server_without_files_for_its_reports_is_refused(monkeypatch):
         pbox.Server(f"127.0.0.1:{port}")
     monkeypatch.undo()
     pbox.Server(f"127.0.0.1:{port}").close()
+
+
+def without_threads(monkeypatch, name):
+    """Let no thread start whose name begins so, as if there were too many."""
+    begin = threading._start_new_thread
+
+    def start(run, arguments):
+        if run.__self__.name.startswith(name):
+            raise RuntimeError("can't start new thread")
+        return begin(run, arguments)
+
+    monkeypatch.setattr(threading, "_start_new_thread", start)
+
+
+@pytest.mark.parametrize("name", ["pbox core", "pbox events", "pbox {port}"])
+def test_a_server_without_threads_is_refused_and_nothing_is_left_of_it(monkeypatch, name):
+    port = free_tcp_port()
+    before = set(threading.enumerate()), len([*Path("/proc/self/fd").iterdir()])
+    without_threads(monkeypatch, name.format(port=port))
+    with pytest.raises(NoCapacity, match="ulimit -u"):
+        pbox.Server(f"127.0.0.1:{port}", cores=2)
+    assert (set(threading.enumerate()), len([*Path("/proc/self/fd").iterdir()])) == before
+
+
+def test_a_server_that_finds_no_thread_for_a_worker_goes_on(monkeypatch):
+    with pbox.Server(cores=1, memory_bytes=1 << 24) as server:
+        without_threads(monkeypatch, "pbox worker")
+        with pytest.raises(ServerLost):
+            joined(server, workers=1)
+        monkeypatch.undo()
+        with joined(server, workers=1, timeout=5) as client:
+            client.push_pull(ones())
+
+
+def test_a_step_that_finds_no_thread_is_not_made_later(server, monkeypatch):
+    with joined(server, workers=1) as client:
+        without_threads(monkeypatch, "pbox client")
+        with pytest.raises(NoCapacity, match="ulimit -u"):
+            client.submit(ones())
+        monkeypatch.undo()
+        with pytest.raises(ParameterServerError, match="cannot be used after an error"):
+            client.submit(ones())
+        assert client.bytes_moved == 0
 
 
 def test_nothing_is_left_of_a_server(server):

@@ -59,7 +59,10 @@ def adadelta(o, w, g, s, t, step):
 
 
 def adam(o, w, g, s, t, step):
-    s[:] = fma(F(1 - o.beta1), g - s, s)
+    if 1 - o.beta1 < 0.5:
+        s[:] = fma(F(1 - o.beta1), g - s, s)
+    else:  # as PyTorch's lerp
+        s[:] = fma(F(1 - o.beta1) - F(1), g - s, g)
     t[:] = fma(F(1 - o.beta2) * g, g, t * F(o.beta2))
     rate, root = F(o.lr / (1 - o.beta1**step)), F((1 - o.beta2**step) ** 0.5)
     return w + -rate * s / (np.sqrt(t) / root + F(o.eps))
@@ -91,6 +94,10 @@ CASES = {
     "adam": (
         pbox.Adam(lr=1e-3, beta1=0.8), adam,
         lambda p, d: OPTIM.Adam(p, lr=1e-3, betas=(0.8, 0.999), weight_decay=d),
+    ),
+    "adam-forgetful": (
+        pbox.Adam(lr=1e-3, beta1=0.3), adam,
+        lambda p, d: OPTIM.Adam(p, lr=1e-3, betas=(0.3, 0.999), weight_decay=d),
     ),
 }  # fmt: skip
 BIT_EQUAL_TO_TORCH = {"sgd", "momentum", "nesterov"}
@@ -152,6 +159,16 @@ def test_a_step_is_pytorchs(name, decay):
             steps = (step + 1) * np.finfo(F).eps
             np.testing.assert_allclose(found, expected, rtol=steps, atol=10 * steps * optimizer.lr)
             assert (found == expected).mean() > 0.85
+
+
+def test_adam_without_a_mean_of_gradients_forgets_a_large_one():
+    weights, gradients = np.zeros(SIZE, F), np.stack([np.full(SIZE, g, F) for g in (1e9, 1.0)])
+    parameter = torch.nn.Parameter(torch.from_numpy(weights.copy()))
+    reference = torch.optim.Adam([parameter], lr=0.5, betas=(0.0, 0.0))
+    for step, found in enumerate(run(pbox.Adam(lr=0.5, beta1=0.0, beta2=0.0), weights, gradients)):
+        parameter.grad = torch.from_numpy(gradients[step].copy())
+        reference.step()
+        np.testing.assert_allclose(found, parameter.detach().numpy(), rtol=1e-6)
 
 
 @given(

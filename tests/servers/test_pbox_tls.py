@@ -1,6 +1,7 @@
 """The parameter server over mutual TLS: who is let in, and that sums and steps are the same."""
 
 import contextlib
+import errno
 import os
 import re
 import socket
@@ -18,7 +19,7 @@ from commands import BIN, run
 from pbox_workers import together
 from waiting import WITHIN, until
 
-from innet.errors import InnetError, NotAuthorized, ServerLost, WorkerLost
+from innet.errors import InnetError, NoCapacity, NotAuthorized, ServerLost, WorkerLost
 from innet.local.processes import announced
 from innet.rpc import tls
 from innet.rpc.certificates import issue, make
@@ -188,6 +189,55 @@ def test_a_server_is_closed_at_once_also_during_a_handshake(
         with socket.create_connection((host, int(port))):
             until(lambda: any(isinstance(each, ssl.SSLSocket) for each in list(front._greeting)))
             server.close()
+
+
+@pytest.mark.parametrize("name", ["pbox front", "pbox handshake", "pbox tls"])
+def test_a_server_that_finds_no_thread_goes_on_or_leaves_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    def files() -> int:
+        return len([*Path("/proc/self/fd").iterdir()])
+
+    def start(run: Any, arguments: Any) -> int:
+        if run.__self__.name.startswith(name):
+            raise RuntimeError("can't start new thread")
+        return begin(run, arguments)
+
+    begin, before = threading._start_new_thread, files()
+    if name == "pbox front":
+        monkeypatch.setattr(threading, "_start_new_thread", start)
+        with pytest.raises(NoCapacity, match="ulimit -u"):
+            pbox.Server(tls=folder)
+    else:
+        with pbox.Server(memory_bytes=1 << 26, tls=folder) as server:
+            monkeypatch.setattr(threading, "_start_new_thread", start)
+            with pytest.raises(NoCapacity if name == "pbox tls" else ServerLost):
+                member(server, folder)
+            monkeypatch.undo()
+            with member(server, folder, timeout=5) as client:
+                client.push_pull([np.ones(100, np.float32)])
+    assert files() == before
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_server_without_files_for_its_cores_is_refused_and_nothing_is_left_of_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, room: int
+):
+    def bind(listener: socket.socket) -> int:
+        if len(bound) == room:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        bound.append(listener)
+        return real(listener)
+
+    def files() -> int:
+        return len([*Path("/proc/self/fd").iterdir()])
+
+    bound: list[socket.socket] = []
+    real, before = secured._bind, files()
+    monkeypatch.setattr(secured, "_bind", bind)
+    with pytest.raises(NoCapacity, match="ulimit -n"):
+        pbox.Server(tls=folder)
+    assert files() == before
 
 
 def test_the_commands_use_tls(folder: Path):

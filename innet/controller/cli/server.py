@@ -102,8 +102,8 @@ def controller(
     """
     from innet.controller.server import ControllerServer
     from innet.controller.state.registry import Policy
-    from innet.controller.stream_limit import raise_descriptor_limit
     from innet.controller.web import WebPage
+    from innet.machine.descriptors import raise_descriptor_limit
     from innet.telemetry.feed import LogFeed
 
     feed = LogFeed()

@@ -58,8 +58,10 @@ def serve(
     When it is ready, it prints one line to standard output, [b]pbox HOST:PORT[/b]. With
     --metrics-addr it prints a second line, [b]Metrics HOST:PORT[/b].
     """
+    from innet.machine.descriptors import raise_descriptor_limit
     from innet.servers.pbox.server import Server
 
+    raise_descriptor_limit()  # each worker has a connection to each core
     memory_bytes = bytes_of(memory)
     logs.configure(verbose=verbose, log_format=log_format)
     log = structlog.get_logger("innet.servers.pbox")
@@ -112,9 +114,11 @@ def bench(
     ] = None,
 ) -> None:
     """Measure how fast parameter servers exchange gradients with workers that compute nothing."""
+    from innet.machine.descriptors import raise_descriptor_limit
     from innet.servers.pbox import benchmark
     from innet.servers.pbox.optimizers import by_name
 
+    raise_descriptor_limit()
     if not megabytes < _MOST_MEGABYTES:
         raise UsageError(
             f"--megabytes {megabytes:g}: it has to be a number below {_MOST_MEGABYTES}"

@@ -12,6 +12,7 @@ import numpy as np
 
 from innet.errors import ClientClosed, NoCapacity, ParameterServerError, ServerLost, UsageError
 from innet.machine.forks import Owner
+from innet.machine.threads import OwnedLock
 from innet.servers.pbox import native
 from innet.servers.pbox.connections import Connections, CoreConnection, closed, open_connections
 from innet.servers.pbox.messages import Registration
@@ -151,7 +152,7 @@ class Client:
         self._optimizes = registration.optimizer is not None
         self._connections = connections
         self._library = native.library()
-        self._exchanging = threading.Lock()
+        self._exchanging = OwnedLock()
         self._freeing = threading.Lock()  # taken after _exchanging
         self._closing = threading.Event()
         self._owner = Owner(self)
@@ -191,10 +192,18 @@ class Client:
         """Run :meth:`push_pull` in the background, in the order of the calls.
 
         Leave the arrays alone until the future is done. With `keys`, all workers of a synchronous
-        job must submit in the same order.
+        job must submit in the same order. Raises NoCapacity if there are too many threads.
         """
         self._check_usable()
-        return self._executor.submit(self._push_pull, gradients, out, keys, self.lr)
+        try:
+            return self._executor.submit(self._push_pull, gradients, out, keys, self.lr)
+        except RuntimeError:
+            self._check_usable()  # another thread may have closed the client
+            problem = NoCapacity(
+                "no thread can be started for a step: raise the limit (`ulimit -u`)"
+            )
+            self._break(problem)  # the executor would make this step before the next one
+            raise problem from None
 
     def pull(self, out: Arrays, *, keys: Sequence[int] | None = None) -> None:
         """Put the present parameters into `out`, without a step. Raises as :meth:`push_pull`."""
@@ -231,11 +240,13 @@ class Client:
     def close(self) -> None:
         """Leave the job, and end this client's exchanges. May be called twice.
 
-        In a forked child this does nothing: the connection belongs to the parent.
+        In a forked child this does nothing: the connection belongs to the parent. In a signal handler
+        it only ends the call that the signal has interrupted. The next close does the rest.
         """
-        if not self._owner.here:
+        if self._owner.here:
+            self._closing.set()
+        if not self._owner.here or self._exchanging.held_here:
             return
-        self._closing.set()
         self._executor.shutdown(cancel_futures=True)
         with self._exchanging:
             if not self._client:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from innet.errors import InnetError, NotAuthorized, ParameterServerError, ServerLost
+from innet.machine.forks import close_in_children
 from innet.servers.pbox import messages, native
 from innet.servers.pbox.cores import parse_address
 from innet.servers.pbox.messages import Malformed, Registration
@@ -74,7 +75,10 @@ class Connections:
         return ", ".join(self.addresses)
 
     def open_control(self, server: int) -> None:
-        """Connect to a server, which may start within the timeout. Raises ServerLost."""
+        """Connect to a server, which may start within the timeout, in place of an older connection.
+
+        Raises ServerLost.
+        """
         address = self.addresses[server]
         host, port = parse_address(address, "address")
         deadline = time.monotonic() + self._timeout
@@ -91,16 +95,18 @@ class Connections:
                 time.sleep(_RETRY_S)
         sock.settimeout(self._timeout)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._hosts.append(sock.getpeername()[0])
-        self.controls.append(self._secured(sock, host, server))
+        for older in self.controls[server : server + 1]:
+            older.close()
+        self._hosts[server : server + 1] = [sock.getpeername()[0]]
+        self.controls[server : server + 1] = [self._secured(sock, host, server)]
 
     def _secured(self, sock: socket.socket, host: str, server: int) -> socket.socket:
         """Return the socket to use for a connection. Raises NotAuthorized and ServerLost."""
-        if not self._security:
-            return sock
-        plain, relay = self._security.secure(sock, host, self.addresses[server])
-        self._relays.append(relay)
-        return plain
+        if self._security:
+            sock, relay = self._security.secure(sock, host, self.addresses[server])
+            self._relays.append(relay)
+        close_in_children(sock)
+        return sock
 
     def open_core(self, server: int, where: Sequence[Any], hello: bytes) -> None:
         """Connect to a core and send the HELLO. Raises ServerLost."""
@@ -180,7 +186,8 @@ class Connections:
         An error that another server has sent counts as well. If the server's process has ended, its
         connection is closed, and there is nothing to wait for.
         """
-        for each in [server, *(other for other in self.servers if other != server)]:
+        opened = range(len(self.controls))
+        for each in [server, *(other for other in opened if other != server)]:
             deadline = time.monotonic() + (_REASON_WITHIN_S if each == server else 0.01)
             while (left := deadline - time.monotonic()) > 0:
                 try:
@@ -237,6 +244,10 @@ def open_connections(
         complete.check()
         placement = place(complete.sizes, complete.cores, complete.chunk_bytes)
         for server in connections.servers:
+            if (
+                len(endpoints) > 1
+            ):  # it does not wait long for a registration, others may have started late
+                endpoints[server] = _greet(connections, server)
             connections.tell(server, replace(complete, server=server).message())
             answer = connections.hear(server)
             for key, where in zip(answer["keys"], endpoints[server], strict=True):

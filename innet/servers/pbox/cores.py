@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from innet.errors import NoCapacity, UsageError
+from innet.machine.forks import close_in_children
+from innet.machine.threads import start
 from innet.servers.pbox import native
 
 _AGAIN_S = 0.1
@@ -18,7 +20,8 @@ _AGAIN_S = 0.1
 class Core:
     """A core of the server: a thread, a port, and its chunks of all jobs.
 
-    Workers connect to the `port`. The core serves the connections that the `listener` accepts.
+    Workers connect to the `port`. The core serves the connections that the `listener` accepts. Raises
+    NoCapacity, and closes the listener, if too many files are open or there are too many threads.
     """
 
     def __init__(self, listener: socket.socket, port: int, events: int, cpu: int | None) -> None:
@@ -28,13 +31,19 @@ class Core:
         self.port = port
         self._core = self._library.core_new(listener.fileno(), events)
         if not self._core:
+            listener.close()
             raise NoCapacity("too many open files for another core: raise the limit (`ulimit -n`)")
         self._counts = np.ctypeslib.as_array(
             ctypes.cast(self._library.core_counts(self._core), ctypes.POINTER(ctypes.c_uint64)),
             (native.CORE_COUNTS.itemsize // 8,),
         )
         self._thread = threading.Thread(target=self._run, name=f"pbox core {self.port}")
-        self._thread.start()
+        try:
+            start(self._thread)
+        except NoCapacity:
+            self._library.core_free(self._core)
+            listener.close()
+            raise
 
     def counts(self) -> np.void:
         """Return a snapshot of the ``CORE_COUNTS``."""
@@ -69,7 +78,7 @@ class Core:
 class Events(threading.Thread):
     """A thread that reads the cores' events and calls `heard` with one ``EVENT`` after the other.
 
-    Raises NoCapacity if too many files are open.
+    Raises NoCapacity if too many files are open or there are too many threads.
     """
 
     def __init__(self, heard: Callable[[np.void], None]) -> None:
@@ -82,27 +91,43 @@ class Events(threading.Thread):
                 "too many open files for a server: raise the limit (`ulimit -n`)"
             ) from None
         os.set_blocking(self.into, False)
-        self.start()
+        try:
+            start(self)
+        except NoCapacity:
+            self._close_pipe()
+            raise
 
     def run(self) -> None:
-        """Read events until the cores' end of the pipe is closed."""
-        while data := os.read(self._from, native.EVENT.itemsize):
-            self._heard(np.frombuffer(data, native.EVENT)[0])
-        os.close(self._from)
+        """Read events until there is one of no job."""
+        while (event := self._read())["job"]:
+            self._heard(event)
 
     def close(self) -> None:
-        """Close the pipe and end the thread. Call it after the last core was closed."""
-        os.close(self.into)
+        """End the thread and close the pipe. Call it after the last core was closed."""
+        # A forked child may hold a copy of the pipe, so closing it would not end the thread.
+        os.set_blocking(self.into, True)
+        os.write(self.into, bytes(native.EVENT.itemsize))
         self.join()
+        self._close_pipe()
+
+    def _close_pipe(self) -> None:
+        for end in (self._from, self.into):
+            os.close(end)
+
+    def _read(self) -> np.void:
+        event: np.void = np.frombuffer(os.read(self._from, native.EVENT.itemsize), native.EVENT)[0]
+        return event
 
 
 def listen(host: str, port: int, setting: str) -> socket.socket:
     """Return a listening TCP socket. Raises UsageError that names `setting`, the caller's option."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=512)
+        listener = socket.create_server((host, port), family=family, backlog=512)
     except OSError as why:
         raise UsageError(f"{setting}: cannot listen at {host}:{port}: {why.strerror}") from None
+    close_in_children(listener)
+    return listener
 
 
 def parse_address(address: str, setting: str) -> tuple[str, int]:

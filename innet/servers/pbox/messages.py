@@ -5,6 +5,7 @@ The length is four bytes, most significant first. Messages of another process ar
 """
 
 import json
+import operator
 import socket
 import struct
 import time
@@ -52,7 +53,7 @@ def send(sock: socket.socket, message: Mapping[str, Any]) -> None:
 
 def encoded(message: Mapping[str, Any]) -> bytes:
     """Return the bytes of a message."""
-    body = json.dumps(message).encode()
+    body = json.dumps(message, default=operator.index).encode()  # numpy has integers of its own
     return _LENGTH.pack(len(body)) + body
 
 

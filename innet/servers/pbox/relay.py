@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from innet.errors import NotAuthorized
+from innet.machine.forks import close_in_children
+from innet.machine.threads import start
 
 _BUFFER_BYTES = 1 << 18
 _LOOK_EVERY_S = 1.0
@@ -32,7 +34,7 @@ class Relay:
     """A thread that carries bytes both ways until both ways have ended, and then closes both sockets.
 
     Once a second it calls `check`, and ends the connection if that raises NotAuthorized. In the end it
-    calls `ended` with itself.
+    calls `ended` with itself. Raises NoCapacity if there are too many threads.
     """
 
     def __init__(
@@ -45,9 +47,10 @@ class Relay:
         self._secured, self._plain, self._check, self._ended = secured, plain, check, ended
         for each in (secured, plain):
             each.setblocking(False)
+            close_in_children(each)
         self._flows = _Flow(secured, plain), _Flow(plain, secured)
         self._thread = threading.Thread(target=self._run, name="pbox tls", daemon=True)
-        self._thread.start()
+        start(self._thread)
 
     @property
     def problem(self) -> str:

@@ -15,7 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from innet.errors import InnetError, NotAuthorized, ServerLost
+from innet.errors import InnetError, NoCapacity, NotAuthorized, ServerLost
+from innet.machine.tcp import notice_death
+from innet.machine.threads import start
 from innet.rpc import tls
 from innet.rpc.revocation import Revocations
 from innet.rpc.roles import check_allowed
@@ -51,7 +53,8 @@ class Front:
     """A TCP port for TLS, in front of a plain `listener` that only this process can reach.
 
     `outer` is the listening socket of the port. A client with a certificate that does not suffice gets
-    the bytes of `refusal`, and is reported.
+    the bytes of `refusal`, and is reported. Raises NoCapacity, and closes `outer`, if there are too many
+    threads or open files.
     """
 
     def __init__(
@@ -63,15 +66,30 @@ class Front:
     ) -> None:
         self._outer, self._security, self._refusal = outer, security, refusal
         self._report = report
-        self.listener = socket.socket(socket.AF_UNIX)
-        self._inner = _bind(self.listener)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(outer)
+            try:
+                self.listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+                self._inner = _bind(self.listener)
+            except OSError as why:
+                raise NoCapacity(
+                    f"cannot open a socket for TLS: {why.strerror}; if too many files are open, raise "
+                    "the limit (`ulimit -n`)"
+                ) from None
+            stack.pop_all()
         self.listener.listen(_BACKLOG)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._relays: set[Relay] = set()
         self._greeting: dict[socket.socket, threading.Thread] = {}
         self._accepting = threading.Thread(target=self._accept, name="pbox front")
-        self._accepting.start()
+        try:
+            start(self._accepting)
+        except NoCapacity:
+            for each in (outer, self.listener):
+                each.close()
+            os.close(self._inner)
+            raise
 
     def close(self) -> None:
         """End all connections and threads. The listener belongs to the caller."""
@@ -103,8 +121,14 @@ class Front:
                 continue
             thread = threading.Thread(target=self._greet, args=(sock,), name="pbox handshake")
             with self._lock:
-                self._greeting[sock] = thread
-            thread.start()
+                try:
+                    start(thread)
+                except NoCapacity as why:
+                    self._report("refused", why=str(why))
+                    self._room.release()
+                    sock.close()
+                else:
+                    self._greeting[sock] = thread
 
     def _greet(self, sock: socket.socket) -> None:
         """Make a relay of a connection whose client may join jobs."""
@@ -114,6 +138,8 @@ class Front:
             made = self._relay(self._wrapped(sock))
         except OSError:
             pass  # it does not speak TLS, has no certificate of our authorities, or has gone
+        except NoCapacity as why:
+            self._report("refused", why=str(why))
         finally:
             with self._lock:
                 self._greeting = {
@@ -193,7 +219,7 @@ class ClientTls:
         """Return a plain socket that stands for a connection, and its relay.
 
         `host` is the name that the server's certificate has to have, and `address` is for errors. Raises
-        NotAuthorized and ServerLost.
+        NotAuthorized, ServerLost, and NoCapacity if there are too many threads.
         """
         try:
             secured = self._context.wrap_socket(sock, server_hostname=host)
@@ -207,12 +233,16 @@ class ClientTls:
                 f"the parameter server at {address} made no TLS connection: {why}; is it served with "
                 "--tls?"
             ) from None
-        plain, inner = socket.socketpair()
-        return plain, Relay(secured, inner)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(secured)
+            plain, inner = map(stack.enter_context, socket.socketpair())
+            relay = Relay(secured, inner)
+            stack.pop_all()
+        return plain, relay
 
 
 def _keep_alive(sock: socket.socket) -> None:
     """Let the kernel notice when a client's machine has died. Without TLS, a core does the same."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    notice_death(sock)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_AFTER_MS)

@@ -10,7 +10,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from innet.errors import InnetError, ServerLost, UsageError
+from innet.errors import InnetError, NoCapacity, ServerLost, UsageError
+from innet.machine.forks import Owner, close_in_children
+from innet.machine.tcp import notice_death
+from innet.machine.threads import start
 from innet.servers.pbox import messages, native
 from innet.servers.pbox.cores import Core, Events, listen, parse_address, usable_cpus
 from innet.servers.pbox.handshakes import MOST_HANDSHAKES, Handshakes, shut
@@ -44,8 +47,8 @@ class Server:
     memory. With `pin`, every core has a CPU of its own as long as there are enough. With
     `tls`, a folder with a controller's certificates, all connections use mutual TLS. `report` is
     called with an event and its values, like a structlog logger's methods. Raises UsageError,
-    NotAuthorized (the certificate has expired), NoCapacity (too many files are open) and
-    CompilerError.
+    NotAuthorized (the certificate has expired), NoCapacity (too many files are open, or there are too
+    many threads) and CompilerError.
     """
 
     def __init__(
@@ -89,12 +92,13 @@ class Server:
                 listener.setblocking(False)
                 cpu = cpus[number] if pin else None
                 self._cores.append(Core(listener, at, self._events.into, cpu))
+            self._accepting = threading.Thread(target=self._accept, name=f"pbox {self.port}")
+            start(self._accepting)
         except BaseException:
             self._stop_cores()
             self._listener.close()
             raise
-        self._accepting = threading.Thread(target=self._accept, name=f"pbox {self.port}")
-        self._accepting.start()
+        self._owner = Owner(self)
 
     @property
     def address(self) -> str:
@@ -108,7 +112,12 @@ class Server:
         return Stats(cores, jobs, reserved)
 
     def close(self) -> None:
-        """Tell the workers of all jobs, end the jobs, and end all threads."""
+        """Tell the workers of all jobs, end the jobs, and end all threads.
+
+        In a forked child this does nothing: the server belongs to the parent.
+        """
+        if not self._owner.here:
+            return
         with self._lock:
             if self._closed.is_set():
                 return
@@ -161,25 +170,34 @@ class Server:
                 if self._closed.wait(_BREATHER_S):  # if it is not closed, too many files are open
                     return
                 continue
-            thread = threading.Thread(target=self._attend, args=(sock,), name="pbox worker")
-            with self._lock:
-                refused = (
-                    self._closed.is_set()
-                    or len(self._connections) >= MOST_MEMBERS + 2 * MOST_HANDSHAKES
-                )
-                if not refused:
-                    self._connections[sock] = thread
-                    self._handshakes.add(sock)
-            if refused:
+            close_in_children(sock)
+            if not self._take_in(sock):
                 sock.close()
-            else:
-                thread.start()
+
+    def _take_in(self, sock: socket.socket) -> bool:
+        """Begin to attend to a connection. Return False if there is no room for it."""
+        thread = threading.Thread(target=self._attend, args=(sock,), name="pbox worker")
+        with self._lock:
+            if (
+                self._closed.is_set()
+                or len(self._connections) >= MOST_MEMBERS + 2 * MOST_HANDSHAKES
+            ):
+                return False
+            self._handshakes.add(sock)
+            try:
+                start(thread)
+            except NoCapacity as why:
+                self._handshakes.remove(sock)
+                self._report("refused", why=str(why))
+                return False
+            self._connections[sock] = thread
+        return True
 
     def _attend(self, sock: socket.socket) -> None:
         """Handle one control connection from its greeting to its end."""
         member = Member(sock)
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            notice_death(sock)
             if (greeting := self._handshakes.hello(sock)) is None:
                 return
             if greeting.get("pbox") != messages.VERSION:
@@ -212,8 +230,7 @@ class Server:
     def _work_for(self, job: ServedJob, rank: int, member: Member, sock: socket.socket) -> None:
         try:
             self._handshakes.remove(sock)
-            # A worker may compute for as long as it likes. TCP keepalive notices when its machine
-            # has died.
+            # A worker may compute for as long as it likes.
             sock.settimeout(None)
             while (message := messages.receive(sock, messages.MOST_SMALL_BYTES)) is not None:
                 self._jobs.obey(message, job, rank, member)

@@ -23,6 +23,9 @@ static uint64_t clock_ns(void)
 
 static void hang_up(struct core *core, struct connection *c)
 {
+    /* While a forked child has a copy of the socket, epoll and the peer do not notice that it is closed. */
+    epoll_ctl(core->epoll, EPOLL_CTL_DEL, c->socket, NULL);
+    shutdown(c->socket, SHUT_RDWR);
     close(c->socket);
     core->connection[c->slot] = core->connection[--core->connections];
     core->connection[c->slot]->slot = c->slot;
@@ -64,7 +67,8 @@ static void welcome(struct core *core)
     core->connection[core->connections++] = c;
     core->counts.connections = core->connections;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
-    epoll_ctl(core->epoll, EPOLL_CTL_ADD, socket, &event);
+    if (epoll_ctl(core->epoll, EPOLL_CTL_ADD, socket, &event))
+        refuse(core, c, BAD_CROWD);
 }
 
 static void remove_job(struct core *core, uint64_t id)

@@ -7,6 +7,7 @@
 #include "optimizers.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 enum { BLOCK = 1024 };
@@ -128,8 +129,10 @@ KERNEL(adadelta)
 
 KERNEL(adam)
 {
+    bool old = k->rest_of_first < 0.5f; /* as in PyTorch: errors are those of the term that weighs more */
+    float weight = old ? k->rest_of_first : k->rest_of_first - 1;
     for (uint32_t i = 0; i < n; i++) {
-        s[i] = FMA(k->rest_of_first, g[i] - s[i], s[i]);
+        s[i] = FMA(weight, g[i] - s[i], old ? s[i] : g[i]);
         t[i] = FMA(k->rest_of_second * g[i], g[i], t[i] * k->second);
         w[i] += -k->rate * s[i] / (sqrtf(t[i]) / k->root + k->epsilon);
     }

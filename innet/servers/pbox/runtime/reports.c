@@ -2,15 +2,18 @@
 
 #include "core.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 void tell(struct core *core, const struct job *job, enum core_event kind, uint32_t rank,
           uint32_t rule)
 {
     struct event event = {.job = job ? job->id : 0, .kind = kind, .rank = rank, .rule = rule};
-    /* The pipe has room: its reader is a thread that does nothing else, and a job has few events. */
-    ssize_t written = write(core->events, &event, sizeof event);
-    (void)written;
+    /* Its reader does nothing else, and waits for no core. If many jobs end at once, it may be behind. */
+    while (write(core->events, &event, sizeof event) < 0 && errno == EAGAIN) {
+        struct pollfd room = {.fd = core->events, .events = POLLOUT};
+        poll(&room, 1, -1);
+    }
 }
 
 /* Sends the reason, as far as the kernel takes it at once, and hangs up. */
