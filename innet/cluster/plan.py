@@ -87,15 +87,19 @@ def _switch_differences(spec: SwitchSpec, found: pb.Switch) -> Iterator[tuple[st
         ("target", found.target, spec.target),
         ("service_ip", found.service.ip, spec.service_ip or found.service.ip),
         ("service_mac", found.service.mac, spec.service_mac or found.service.mac),
+        ("insecure", found.grpc_address.startswith(tls.INSECURE), spec.insecure),
     )
     return ((field, present, wanted) for field, present, wanted in pairs if present != wanted)
 
 
 def _job_differences(spec: JobSpec, found: pb.Job) -> Iterator[tuple[str, object, object]]:
+    quorum = spec.quorum or spec.workers
     pairs: tuple[tuple[str, object, object], ...] = (
         ("switch", found.switch, spec.switch),
         ("workers", found.workers, spec.workers),
-        ("quorum", found.quorum, spec.quorum or spec.workers),
+        ("quorum", found.asked_quorum, quorum),
+        ("min_workers", found.min_workers, spec.min_workers or quorum),
+        ("lease", found.lease_s, spec.lease or found.lease_s),
         # A job that waits for slots has none yet.
         (
             "slots",
