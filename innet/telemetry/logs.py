@@ -1,8 +1,10 @@
 """The setup of logging, which each command calls once."""
 
+import contextlib
 import logging
 import sys
 from collections.abc import Sequence
+from typing import TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor
@@ -30,8 +32,25 @@ def configure(
             *_renderers(log_format),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Lossy(sys.stderr))),
     )
+
+
+class _Lossy:
+    """A file that loses what it cannot take. A process goes on when the disk of its log is full."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        """Write a text if possible."""
+        with contextlib.suppress(OSError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        """Flush the file if possible."""
+        with contextlib.suppress(OSError):
+            self._file.flush()
 
 
 def _renderers(log_format: LogFormat) -> tuple[Processor, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run, serving
+from commands import BIN, run, serving
 from racks import WITHIN, Rack, free_cables, means, rack
 from stored_records import SWITCH
 from structlog.testing import capture_logs
@@ -22,6 +22,7 @@ from innet.controller.state.registry import Policy, Registry
 from innet.controller.state.store import Store
 from innet.errors import ControllerError, NotAuthorized
 from innet.host.join import join
+from innet.local.processes import announced, spawned
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect, translated
@@ -66,6 +67,19 @@ def test_a_log_in_json_tells_what_happened_to_a_job():
     assert of_job[-1]["event"] == "job ended"
     changes = [line for line in lines if line.get("who") == "nobody"]
     assert [line["event"] for line in changes] == ["AddSwitch", "CreateJob", "DeleteJob"]
+
+
+def test_a_controller_serves_on_when_its_log_cannot_be_written():
+    with Path("/dev/full").open("w") as full, running_switch(1) as switch:
+        arguments = [str(BIN / "innet"), "controller", "--address", "127.0.0.1:0"]
+        with spawned(arguments, stderr=full) as process:
+            channel, stub = connect(announced(process, "controller"), WITHIN)
+            with channel, translated("create a job"):
+                added = pb.AddSwitchRequest(name="tor", grpc_address=switch.address, ports=[1])
+                stub.AddSwitch(added)
+                request = pb.CreateJobRequest(name="train", switch="tor", workers=1)
+                assert stub.CreateJob(request).token
+                assert process.poll() is None
 
 
 def out_of_space(*_: object) -> None:
