@@ -171,7 +171,8 @@ class JobRequests:
                     f"{len(waiting)} jobs whose workers are all there wait for slots of this switch "
                     "already: use --queue to wait behind them"
                 )
-            return self._registry.allocate(names, slots, request.workers)
+            entries = fabric.most_entries(request.workers)
+            return self._registry.allocate(names, slots, entries)
         except NoCapacity:
             if request.queue:
                 return None

@@ -246,9 +246,12 @@ class Registry:
         for job, loan in changes:
             self.commit(job, job.reports.lend(loan, now))
 
-    def allocate(self, switches: Collection[str], slots: int, workers: int) -> SlotRange:
-        """Reserve slots on switches. Jobs that borrow them give them up. Raises NoCapacity."""
-        slot_range = allocate(self.allocators(switches), slots, workers)
+    def allocate(self, switches: Collection[str], slots: int, entries: int) -> SlotRange:
+        """Reserve slots and room for so many entries on switches. Raises NoCapacity.
+
+        Jobs that borrow the slots give them up.
+        """
+        slot_range = allocate(self.allocators(switches), slots, entries)
         for job in borrowers(self.jobs.values(), slot_range, switches):
             self.commit(job, job.reports.lend(None, self.clock()))
         return slot_range
@@ -256,7 +259,8 @@ class Registry:
     def _allocate(self, job: Job) -> SlotRange:
         if why := self.over_quota(job):
             raise QuotaExceeded(why)
-        return self.allocate(job.spec.switches, job.spec.kept_slots, job.spec.workers)
+        entries = job.switches.fabric.most_entries(job.spec.workers)
+        return self.allocate(job.spec.switches, job.spec.kept_slots, entries)
 
     def _save(self, job: Job) -> None:
         name, record = job.spec.name, job.record()
