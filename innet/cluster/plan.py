@@ -100,12 +100,7 @@ def _job_differences(spec: JobSpec, found: pb.Job) -> Iterator[tuple[str, object
         ("quorum", found.asked_quorum, quorum),
         ("min_workers", found.min_workers, spec.min_workers or quorum),
         ("lease", found.lease_s, spec.lease or found.lease_s),
-        # A job that waits for slots has none yet.
-        (
-            "slots",
-            found.asked_slots,
-            spec.slots if spec.slots and found.slots else found.asked_slots,
-        ),
+        ("slots", found.asked_slots, spec.slots or found.asked_slots),
         ("min_slots", found.min_slots, spec.min_slots or found.asked_slots),
         ("priority", found.priority, spec.priority),
     )

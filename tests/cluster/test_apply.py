@@ -189,6 +189,13 @@ def test_no_difference_from_the_file_is_overlooked(switch: dict, job: dict, why:
         one_job(told, switch, **job)
 
 
+def test_a_job_that_waits_for_other_slots_than_the_files_is_no_match():
+    told = Told(workers=4, min_workers=2, slot_range=None)
+    assert not one_job(told, {}, slots=8)
+    with pytest.raises(UsageError, match="the job 'job' has slots 8, not 16"):
+        one_job(told, {}, slots=16)
+
+
 def test_a_failing_step_leaves_those_before_it_and_no_token(cluster: Cluster):
     cluster.content["jobs"]["train"]["workers"] = MOST_WORKERS + 1
     cluster.write()
