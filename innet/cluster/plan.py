@@ -12,7 +12,7 @@ from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls, words
-from innet.rpc.client import create_job
+from innet.rpc.client import create_job, write_token
 from innet.wire.layout import UDP_PORT
 
 
@@ -87,21 +87,20 @@ def _switch_differences(spec: SwitchSpec, found: pb.Switch) -> Iterator[tuple[st
         ("target", found.target, spec.target),
         ("service_ip", found.service.ip, spec.service_ip or found.service.ip),
         ("service_mac", found.service.mac, spec.service_mac or found.service.mac),
+        ("insecure", found.grpc_address.startswith(tls.INSECURE), spec.insecure),
     )
     return ((field, present, wanted) for field, present, wanted in pairs if present != wanted)
 
 
 def _job_differences(spec: JobSpec, found: pb.Job) -> Iterator[tuple[str, object, object]]:
+    quorum = spec.quorum or spec.workers
     pairs: tuple[tuple[str, object, object], ...] = (
         ("switch", found.switch, spec.switch),
         ("workers", found.workers, spec.workers),
-        ("quorum", found.quorum, spec.quorum or spec.workers),
-        # A job that waits for slots has none yet.
-        (
-            "slots",
-            found.asked_slots,
-            spec.slots if spec.slots and found.slots else found.asked_slots,
-        ),
+        ("quorum", found.asked_quorum, quorum),
+        ("min_workers", found.min_workers, spec.min_workers or quorum),
+        ("lease", found.lease_s, spec.lease or found.lease_s),
+        ("slots", found.asked_slots, spec.slots or found.asked_slots),
         ("min_slots", found.min_slots, spec.min_slots or found.asked_slots),
         ("priority", found.priority, spec.priority),
     )
@@ -215,7 +214,7 @@ def _create(name: str, spec: JobSpec) -> Step:
 
 def _create_with_token(stub: rpc.ControllerStub, request: pb.CreateJobRequest, file: Path) -> None:
     with private_file(file) as secret:  # first: a job without a stored token is of no use
-        create_job(stub, request, secret)
+        create_job(stub, request, partial(write_token, secret))
 
 
 def _delete(name: str) -> Step:

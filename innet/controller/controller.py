@@ -77,7 +77,7 @@ class Controller:
             job = Job.restored(record, registry.invitation(spec.switch), fabric, now)
             if record.slot_range:
                 for allocator in registry.allocators(spec.switches):
-                    allocator.reserve(record.slot_range, spec.workers)
+                    allocator.reserve(record.slot_range, fabric.most_entries(spec.workers))
             registry.jobs[spec.name] = job
             registry.members.restore(job)
             registry.remember(record)

@@ -21,8 +21,11 @@ from pydantic import (
     model_validator,
 )
 
+from innet.controller.jobs.records import Attachment, Uplink
+from innet.controller.jobs.trees import Fabric, loads, most_contributors
 from innet.documents import bounded_yaml, schema
 from innet.documents.bounded_yaml import quoted
+from innet.wire.frames import Address
 from innet.wire.layout import MOST_CONTRIBUTORS
 
 MAX_CONTRIBUTIONS = MOST_CONTRIBUTORS
@@ -246,12 +249,29 @@ def _tree_problems(
     for name, count in below.items():
         if count > MAX_CONTRIBUTIONS:
             yield f"{count} hosts and switches below {name!r}: it can have {MAX_CONTRIBUTIONS}"
+    yield from _crowds(topology)
     for node in topology.nodes:
         if not below[node.name]:
             yield f"nothing is below {node.name!r}: give it a rack, or remove it"
     needed = sum(len(rack.hosts) for rack in topology.racks) + 2
     if topology.network.num_addresses - 2 < needed:
         yield f"the network {topology.network} is too small for {needed} addresses: use a shorter prefix"
+
+
+def _crowds(topology: Topology) -> Iterator[str]:
+    """Yield the nodes at which the controller would refuse workers: each level of a tree takes a bit."""
+    uplinks = {
+        node.name: tuple(Uplink(each.to, at, at) for at, each in enumerate(node.uplinks))
+        for node in topology.nodes
+    }
+    at = [rack.switch for rack in topology.racks for _ in rack.hosts]
+    trees, nowhere = Fabric.below(topology.root, uplinks).trees(at), Address("", "")
+    workers = {rank: Attachment(0, nowhere, switch) for rank, switch in enumerate(at)}
+    for tree in trees:
+        most = most_contributors(trees)
+        for name, count in loads(tree, workers).items():
+            if count > most:
+                yield f"{count} hosts and switches below {name!r}: in its tree it can have {most}"
 
 
 def _root(name: str, nodes: Mapping[str, SwitchSpec | ServerSpec]) -> str:

@@ -1,7 +1,7 @@
 """The clients' connection to the controller."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -86,17 +86,24 @@ def translated(purpose: str) -> Iterator[None]:
 
 
 def create_job(
-    stub: rpc.ControllerStub, request: pb.CreateJobRequest, secret: IO[str]
+    stub: rpc.ControllerStub,
+    request: pb.CreateJobRequest,
+    keep: Callable[[pb.CreateJobResponse], object],
 ) -> pb.CreateJobResponse:
-    """Create a job, and write its token to a file.
+    """Create a job, and call `keep` with the answer, which has the token.
 
-    If the token cannot be written, delete the job, because no worker could join it, and raise OSError.
+    If `keep` raises OSError, delete the job, because no worker could join it, and raise the error.
     """
     answer: pb.CreateJobResponse = stub.CreateJob(request)
     try:
-        secret.write(answer.token + "\n")
-        secret.flush()
+        keep(answer)
     except OSError:
         stub.DeleteJob(pb.DeleteJobRequest(name=request.name))
         raise
     return answer
+
+
+def write_token(secret: IO[str], answer: pb.CreateJobResponse) -> None:
+    """Write the token of a new job to a file. Raises OSError."""
+    secret.write(answer.token + "\n")
+    secret.flush()

@@ -4,7 +4,10 @@
 at which it expires. With it, all certificates of a name can be revoked, also those whose files are gone.
 """
 
-from collections.abc import Iterable
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,12 +85,24 @@ def revoke(folder: Path, name: str) -> list[Issued]:
 
 
 def _append(path: Path, lines: Iterable[str]) -> None:
-    before = path.read_bytes() if path.exists() else b""
-    if before and not before.endswith(b"\n"):  # somebody has edited it
-        before += b"\n"
-    after = before + "".join(f"{line}\n" for line in lines).encode("ascii")
-    if after != before:
-        replace_file(path, after, _READABLE)
+    with _alone(path.parent):
+        before = path.read_bytes() if path.exists() else b""
+        if before and not before.endswith(b"\n"):  # somebody has edited it
+            before += b"\n"
+        after = before + "".join(f"{line}\n" for line in lines).encode("ascii")
+        if after != before:
+            replace_file(path, after, _READABLE)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process appends to a file of this folder. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _parse(line: str) -> Issued:

@@ -5,8 +5,11 @@ control characters become visible escapes. Styles come only from :class:`rich.te
 argument ``style``.
 """
 
+import contextlib
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console  # noqa: TID251 - here it is made safe
@@ -59,6 +62,12 @@ def say_json(value: object) -> None:
     """
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
+
+
+def drop_output() -> None:
+    """Drop what standard output does not take. Otherwise the interpreter tries again at its end."""
+    with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _escape(character: str) -> str:

@@ -8,9 +8,11 @@ import pytest
 import yaml
 from commands import refuse, run, run_on_full_disk, serving
 from switches import running_switch
+from told import Told
 
 from innet.cluster.file import ClusterFile, load
 from innet.cluster.plan import plan
+from innet.controller.state.messages import job_view
 from innet.errors import UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import MOST_WORKERS
@@ -148,7 +150,50 @@ def test_what_cannot_be_changed_in_place_is_refused_before_anything_is_done(clus
         "error: the switch 'left' has lanes 64, not 256: remove it first with `innet switch remove left`",
         "the job 'train' has workers 2, not 3: delete it first with `innet job delete train`",
         "the job 'train' has quorum 2, not 3: delete it first with `innet job delete train`",
+        "the job 'train' has min_workers 2, not 3: delete it first with `innet job delete train`",
     ]
+
+
+def one_job(told: Told, switch: dict, **fields: object) -> list[str]:
+    """Return the steps from a job at a switch to a file with the switch and the job."""
+    found = pb.Switch(name="tor", grpc_address="x", ports=[1], lanes=64, target="bmv2")
+    job = {"switch": "tor", "workers": 4, "min_workers": 2, "token_file": "t", **fields}
+    switch = {"address": "x", "ports": 1, "lanes": 64, **switch}
+    file = ClusterFile.model_validate({"switches": {"tor": switch}, "jobs": {"job": job}})
+    steps = plan(file, {"tor": found}, {"job": job_view(told.job, 64, 8.0, told.now)}, {})
+    return [step.line for step in steps]
+
+
+def test_a_job_that_a_worker_has_left_is_as_the_file_says():
+    told = Told(workers=4, min_workers=2)
+    told.switch_changed(None)
+    told.seat(0, 1, 2, 3)
+    told.do("leave", 103, "it has left the job")
+    assert told.job.roster.quorum == 3
+    assert not one_job(told, {})
+
+
+@pytest.mark.parametrize(
+    ("switch", "job", "why"),
+    [
+        ({}, {"min_workers": 3}, "the job 'job' has min_workers 2, not 3"),
+        ({}, {"min_workers": 0}, "the job 'job' has min_workers 2, not 4"),
+        ({}, {"lease": 60}, "the job 'job' has lease 3600, not 60"),
+        ({}, {"quorum": 3}, "the job 'job' has quorum 4, not 3"),
+        ({"insecure": True}, {}, "the switch 'tor' has insecure False, not True"),
+    ],
+)
+def test_no_difference_from_the_file_is_overlooked(switch: dict, job: dict, why: str):
+    told = Told(workers=4, min_workers=2)
+    with pytest.raises(UsageError, match=why):
+        one_job(told, switch, **job)
+
+
+def test_a_job_that_waits_for_other_slots_than_the_files_is_no_match():
+    told = Told(workers=4, min_workers=2, slot_range=None)
+    assert not one_job(told, {}, slots=8)
+    with pytest.raises(UsageError, match="the job 'job' has slots 8, not 16"):
+        one_job(told, {}, slots=16)
 
 
 def test_a_failing_step_leaves_those_before_it_and_no_token(cluster: Cluster):

@@ -240,6 +240,11 @@ def test_what_the_operator_allows_is_not_exceeded():
         create(tor, "three")
 
 
+def test_a_job_without_a_number_of_slots_gets_what_fits_the_operators_limit():
+    with rack(1, policy=Policy(most_slots_per_job=100)) as tor, translated("create the job"):
+        assert create(tor, slots=0).slots == 64
+
+
 def test_a_switch_is_removed_when_no_job_uses_it_and_can_be_added_again():
     with rack(1) as tor:
         create(tor, "a-job")

@@ -173,6 +173,9 @@ def test_workers_that_cannot_be_where_they_say_end_their_generation():
     assert {type(each.problem) for each in told.last} == {ControllerError}
     assert "exchanges 3 to 5, more than one apart" in str(told.last[0].problem)
     assert not told.job.roster.workers
+    why = str(told.last[0].problem)  # the history of the job and its log have it, too
+    left = [(each.rank, each.reason) for each in told.job.history.take_unrecorded()]
+    assert left == [(0, why), (1, why)]
 
 
 @pytest.mark.parametrize(

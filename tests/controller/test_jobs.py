@@ -3,7 +3,7 @@
 import pytest
 from told import FABRIC, INVITATION, SLOT_RANGE, SWITCH, Told, spec, where, working
 
-from innet.controller.jobs.events import Resume
+from innet.controller.jobs.events import Departure, Notify, Resume
 from innet.controller.jobs.job import Job
 from innet.errors import AlreadyExists, NotFound, UsageError
 
@@ -50,6 +50,16 @@ def test_a_worker_that_is_given_up_has_left_and_is_told_so():
     assert told.job.roster.departed == {1: "its machine was silent for 3 s"}
     assert [*told.wanted().workers] == [0]
     assert told.job.history.leases_lost == 1
+
+
+def test_a_departure_is_one_event_for_all_who_hear_of_it():
+    """The controller makes one message of an event, which waits in the outbox of each worker."""
+    told = working(4)
+    told.do("leave", 103, "it has left the job")
+    events = [each.event for each in told.last if isinstance(each, Notify)]
+    departures = [each for each in events if isinstance(each, Departure)]
+    assert len(departures) == 3
+    assert all(each is departures[0] for each in departures)
 
 
 def test_the_order_of_departures_is_kept_when_everybody_has_left():

@@ -9,15 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run, serving
+from commands import BIN, run, serving
 from racks import WITHIN, Rack, free_cables, means, rack
+from stored_records import SWITCH
 from structlog.testing import capture_logs
 from switches import running_switch
+from told import Told
 
 from innet.controller.audit import Refusals
 from innet.controller.server import ControllerServer
-from innet.errors import NotAuthorized
+from innet.controller.state.registry import Policy, Registry
+from innet.controller.state.store import Store
+from innet.errors import ControllerError, NotAuthorized
 from innet.host.join import join
+from innet.local.processes import announced, spawned
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect, translated
@@ -64,6 +69,23 @@ def test_a_log_in_json_tells_what_happened_to_a_job():
     assert [line["event"] for line in changes] == ["AddSwitch", "CreateJob", "DeleteJob"]
 
 
+def test_a_controller_serves_on_when_its_log_cannot_be_written():
+    with Path("/dev/full").open("w") as full, running_switch(1) as switch:
+        arguments = [str(BIN / "innet"), "controller", "--address", "127.0.0.1:0"]
+        with spawned(arguments, stderr=full) as process:
+            channel, stub = connect(announced(process, "controller"), WITHIN)
+            with channel, translated("create a job"):
+                added = pb.AddSwitchRequest(name="tor", grpc_address=switch.address, ports=[1])
+                stub.AddSwitch(added)
+                request = pb.CreateJobRequest(name="train", switch="tor", workers=1)
+                assert stub.CreateJob(request).token
+                assert process.poll() is None
+
+
+def out_of_space(*_: object) -> None:
+    raise ControllerError("cannot write to the disk: no space left on device")
+
+
 @pytest.fixture(scope="module")
 def tor() -> Iterator[Rack]:
     with rack(2) as running:
@@ -89,6 +111,30 @@ def test_the_history_of_a_job_tells_who_left_first_after_it_has_ended(tor: Rack)
     )
     unknown = run("innet", "job", "history", "nowhere", "--controller", tor.controller)
     assert (unknown.returncode, "there is no job 'nowhere'" in unknown.stderr) == (2, True)
+
+
+def test_what_happens_while_the_disk_is_full_is_logged_once_and_kept_later(monkeypatch):
+    told, registry = Told(slot_range=None), Registry(Store(), Policy())
+    registry.store.add_switch(SWITCH)
+
+    def commit() -> None:
+        registry.commit(told.job, [])
+
+    commit()
+    told.seat(0, 1)
+    with capture_logs() as logged:
+        with monkeypatch.context() as broken:
+            broken.setattr(Store, "save_job", out_of_space)
+            commit()
+            told.do("leave", 101, "it has left the job")
+            for _ in range(3):  # the ticks of the clock
+                commit()
+        commit()
+    events = ["job created", "worker joined", "worker joined", "worker left"]
+    assert [each["event"] for each in logged if each["log_level"] == "info"] == events[1:]
+    assert [each.event for each in registry.store.events("job")] == events
+    [record] = registry.store.load().jobs
+    assert record == told.job.record()
 
 
 def test_changes_and_refusals_are_recorded_with_the_name_in_the_certificate(folder: Path):

@@ -2,9 +2,12 @@
 
 from concurrent import futures
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
+import pytest
+from stored_records import SWITCH
 
 from benchmarks.controller import (
     Controller,
@@ -15,7 +18,11 @@ from benchmarks.controller import (
     switch,
 )
 from benchmarks.idle_workers import fleet, seats
+from innet.controller.jobs.records import Uplink
+from innet.controller.server import ControllerServer
 from innet.controller.state.pace import MOST_PER_S, USUAL_S, Pace
+from innet.controller.state.store import Store
+from innet.errors import NoCapacity
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc.client import connect, translated
@@ -50,6 +57,28 @@ def test_workers_cost_no_threads_and_all_go_on_after_a_kill(tmp_path: Path):
                     assert controller.threads - few < MOST_CONTRIBUTORS
         finally:
             controller.close()
+
+
+def test_a_job_of_the_most_workers_leaves_room_for_others_in_its_tree():
+    """Each switch sums at most 64 of its workers, in each of two parts of the slots."""
+    store = Store()
+    for name in ("left", "right"):
+        store.add_switch(replace(SWITCH, name=name, grpc_address=f"{name}:1"))
+    links = Uplink("left", 1, 7), Uplink("right", 2, 7)
+    store.add_switch(replace(SWITCH, name="rack", grpc_address="rack:1", uplinks=links))
+    server = ControllerServer("127.0.0.1:0", state=store)
+    try:
+        for number in range(MOST_WORKERS // (2 * MOST_CONTRIBUTORS)):
+            name = f"job-{number}"
+            request = pb.CreateJobRequest(name=name, switch="left", workers=MOST_WORKERS, slots=2)
+            server.controller.jobs.create(request)
+        more = pb.CreateJobRequest(name="more", switch="left", workers=2, slots=2)
+        with pytest.raises(NoCapacity, match="have room for 4096 workers, and 4096 are promised"):
+            server.controller.jobs.create(more)
+        server.controller.jobs.delete("job-0")
+        server.controller.jobs.create(more)
+    finally:
+        server.close()
 
 
 def test_what_a_controller_knows_of_many_jobs_reaches_its_clients():

@@ -177,6 +177,19 @@ def test_a_wrong_file_is_refused_with_the_place_and_the_reason(text: str, why: s
     assert why in str(refused.value)
 
 
+def in_a_tree(hosts: int) -> str:
+    switches = "[{name: top}, {name: a, uplinks: [top]}, {name: b, uplinks: [top]}]"
+    return f"switches: {switches}\nracks: [{{switch: a, hosts: {hosts}}}, {{switch: b, hosts: 1}}]"
+
+
+def test_a_rack_in_a_tree_has_as_many_hosts_as_the_controller_admits():
+    assert_sound(plan(parse(in_a_tree(63))))
+    with pytest.raises(
+        UsageError, match="64 hosts and switches below 'a': in its tree it can have 63"
+    ):
+        parse(in_a_tree(64))
+
+
 def test_all_that_is_wrong_is_said_at_once():
     with pytest.raises(UsageError) as refused:
         parse("switches:\n  - name: A\nracks:\n  - hosts: 0\n", "x.yaml")

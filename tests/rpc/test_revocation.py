@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,16 @@ def test_all_certificates_of_a_name_are_revoked_and_later_ones_are_not(tmp_path:
             assert not revoke(tmp_path, "alice")
     assert Revocations(tmp_path / tls.REVOKED).all == {*found[:4]}
     assert [each.fingerprint for each in issued(tmp_path)][-6:] == found
+
+
+def test_what_is_issued_and_revoked_at_the_same_time_is_all_kept(tmp_path: Path):
+    make(tmp_path, [])
+    names = [f"worker-{number}" for number in range(16)]
+    with futures.ThreadPoolExecutor(len(names)) as pool:
+        [*pool.map(lambda name: issue(tmp_path, name, [tls.WORKER]), names)]
+        assert {each.name for each in issued(tmp_path)} >= {*names}
+        [*pool.map(lambda name: revoke(tmp_path, name), names)]
+    assert len(Revocations(tmp_path / tls.REVOKED).all) == len(names)
 
 
 @pytest.mark.parametrize("last", [ONE, f"{ONE}  # bob"])

@@ -39,6 +39,15 @@ def run_on_full_disk(command: str, *arguments: str) -> subprocess.CompletedProce
     return subprocess.run(limited, check=False, capture_output=True, text=True, timeout=_WITHIN)
 
 
+def run_into_full_file(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run one of innet's commands, which cannot write to its standard output."""
+    with Path("/dev/full").open("w") as full:
+        return subprocess.run(
+            [str(BIN / command), *arguments],
+            check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=_WITHIN,
+        )  # fmt: skip
+
+
 def _contents(file: IO[str]) -> str:
     file.seek(0)
     return file.read()

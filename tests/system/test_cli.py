@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from commands import refuse, run, run_on_full_disk, serving
+from commands import refuse, run, run_into_full_file, run_on_full_disk, serving
 from racks import TIMEOUTS, WITHIN, free_cables
 from switches import Switch, running_switch
 
@@ -101,6 +101,15 @@ def test_a_job_whose_token_does_not_fit_the_disk_is_deleted_again(controller: st
     assert (done.returncode, done.stdout) == (2, "")
     assert f"cannot write to {path}: File too large" in done.stderr
     assert not os.path.lexists(path)
+    refuse("no job 'secret'", "innet", "job", "show", "secret", "--controller", controller)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_job_whose_token_cannot_be_shown_is_deleted_again(controller: str, options: list[str]):
+    create = ["job", "create", "secret", "--switch", "tor", "--workers", "1", *options]
+    done = run_into_full_file("innet", *create, "--controller", controller)
+    why = "error: cannot show the token, and so the job was not created: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, why)
     refuse("no job 'secret'", "innet", "job", "show", "secret", "--controller", controller)
 
 

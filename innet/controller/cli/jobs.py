@@ -1,7 +1,9 @@
 """The commands ``innet job``."""
 
 import contextlib
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -10,12 +12,14 @@ import typer
 from rich.table import Table
 
 from innet.controller import defaults
+from innet.errors import UsageError
 from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
-from innet.rpc.client import DEFAULT_ADDRESS, connected, create_job, translated
+from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc.client import DEFAULT_ADDRESS, connected, create_job, translated, write_token
 from innet.rpc.plain import as_plain
 from innet.rpc.words import PATHS, left_out, slots_text
-from innet.terminal.console import console, say_json
+from innet.terminal.console import console, drop_output, say, say_json
 from innet.terminal.options import MOST, AsJson, ControllerAddress, TlsFolder
 from innet.terminal.tables import folding_table
 
@@ -91,7 +95,34 @@ def create(
         secret = stack.enter_context(private_file(token_file)) if token_file else None
         stub = stack.enter_context(connected(address, tls_folder))
         stack.enter_context(translated("create the job"))
-        answer = create_job(stub, request, secret) if secret else stub.CreateJob(request)
+        show = partial(_show_new, address, token_file, as_json)
+        if secret:
+            answer = create_job(stub, request, partial(write_token, secret))
+        else:
+            _create_and_show(stub, request, show)
+    if secret:
+        show(answer)
+
+
+def _create_and_show(
+    stub: rpc.ControllerStub,
+    request: pb.CreateJobRequest,
+    show: Callable[[pb.CreateJobResponse], None],
+) -> None:
+    """Create a job whose token is only printed. Raises UsageError if that is not possible."""
+    try:
+        create_job(stub, request, show)
+    except OSError as problem:
+        drop_output()
+        raise UsageError(
+            f"cannot show the token, and so the job was not created: {problem.strerror}"
+        ) from None
+
+
+def _show_new(
+    address: str, token_file: Path | None, as_json: bool, answer: pb.CreateJobResponse
+) -> None:
+    """Print a new job, and how its workers find it. Raises OSError."""
     if as_json:
         shown = {} if token_file else {"token": answer.token}
         say_json({"job": as_plain(answer.job), **shown})
@@ -99,8 +130,8 @@ def create(
     job, token = answer.job, quote(answer.token)
     if token_file:
         token = f'"$(cat {quote(str(token_file))})"'
-    _out.print(f"job {job.name}: {job.workers} workers, {_slots(job)}, {job.lanes} lanes")
-    _out.print(
+    say(
+        f"job {job.name}: {job.workers} workers, {_slots(job)}, {job.lanes} lanes\n"
         f"workers find it with INNET_CONTROLLER={quote(address)} INNET_JOB={quote(job.name)} "
         f"INNET_TOKEN={token}"
     )

@@ -134,7 +134,8 @@ class JobRequests:
         """Return the number of slots that a job gets. Raises UsageError or NoCapacity."""
         quota = self._registry.policy.most_slots_per_job
         have = self._registry.switches[request.switch].allocator.slots
-        slots = request.slots or min(defaults.SLOTS, quota or have.slots, have.slots)
+        most = min(defaults.SLOTS, quota or have.slots, have.slots)
+        slots = request.slots or 1 << (most.bit_length() - 1)  # a power of two
         have.check(slots)
         if request.min_slots > slots:
             raise UsageError(
@@ -170,7 +171,8 @@ class JobRequests:
                     f"{len(waiting)} jobs whose workers are all there wait for slots of this switch "
                     "already: use --queue to wait behind them"
                 )
-            return self._registry.allocate(names, slots, request.workers)
+            entries = fabric.most_entries(request.workers)
+            return self._registry.allocate(names, slots, entries)
         except NoCapacity:
             if request.queue:
                 return None

@@ -235,7 +235,8 @@ class Job:
         others = self.roster.admitted
         if not others:
             return self.terms.begin_generation(now)
-        actions: Actions = [Notify(each.nonce, Departure(worker.rank, reason)) for each in others]
+        departure = Departure(worker.rank, reason)
+        actions: Actions = [Notify(each.nonce, departure) for each in others]
         counted_on = self.path == Path.FALLBACK or self.roster.left < self.spec.quorum
         if counted_on or self.switches.stalled:
             why = f"worker {worker.rank} has left"

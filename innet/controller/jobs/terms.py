@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from innet.controller.jobs.agreement import Detour, first_exchange
 from innet.controller.jobs.events import Actions, EndStream, Event, Notify, Path, Recover, Resume
-from innet.controller.jobs.history import Cause, History
+from innet.controller.jobs.history import Cause, Departed, History
 from innet.controller.jobs.job_switches import JobSwitches
 from innet.controller.jobs.records import JobSpec
 from innet.controller.jobs.roster import Roster, Worker
@@ -204,5 +204,7 @@ class Terms:
 
     def _give_up(self, problem: ControllerError, now: float) -> Actions:
         ended: Actions = [EndStream(each.nonce, problem) for each in self._roster.admitted]
+        for each in self._roster.admitted:
+            self._history.note_departure(Departed(each.rank, str(problem), now))
         self._roster.remove_admitted(now)
         return ended + self.begin_generation(now)

@@ -104,6 +104,15 @@ class Fabric:
         """Return the switches without uplinks."""
         return [switch for switch, links in self.uplinks.items() if not links]
 
+    def most_entries(self, workers: int) -> int:
+        """Return the most entries for contributors that a switch has for a job of so many workers.
+
+        A contributor may have one for each part of the slots, as many parts as :func:`shares` makes.
+        """
+        planes = (self._towards(top).values() for top in self.tops)
+        trees = sum(max(1, *map(len, links)) for links in planes)
+        return min(workers, self.contributors << (trees - 1).bit_length())
+
     def port_towards(self, there: str, here: str) -> int | None:
         """Return the port of `here` behind which ordinary frames find the switch `there`, or None.
 

@@ -127,6 +127,9 @@ def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
         asked_slots=job.spec.slots,
         min_slots=job.spec.kept_slots,
         priority=job.spec.priority,
+        asked_quorum=job.spec.quorum,
+        min_workers=job.spec.min_workers,
+        lease_s=round(job.spec.lease_s),
     )
 
 

@@ -41,6 +41,7 @@ from innet.errors import (
 )
 
 _MOST_LISTED = 20
+_MOST_UNSAVED = 500
 Thing = TypeVar("Thing")
 _log = structlog.get_logger("innet.controller")
 
@@ -71,6 +72,8 @@ class Registry:
         self.probes: dict[int, tuple[str, Uplink]] = {}
         self.quotas: dict[str, Holding] = {}
         self._saved: dict[str, JobRecord] = {}
+        # What could not be stored: the records whose events were logged, and the events.
+        self._unsaved: dict[str, tuple[JobRecord, list[DatedEvent]]] = {}
         self._together: dict[str, tuple[Job, list[Action]]] | None = None
 
     def close(self) -> None:
@@ -208,10 +211,12 @@ class Registry:
         name = job.spec.name
         events = [JobEvent(ENDED, job.term, reason)]
         if self.is_saved(job):
-            self.store.remove_job(name, _dated(job.spec, events))
+            _, unsaved = self._unsaved.get(name, (None, []))
+            self.store.remove_job(name, [*unsaved, *_dated(job.spec, events)])
         self.members.deliver(job.roster.end(reason))
         del self.jobs[name]
         self._saved.pop(name, None)
+        self._unsaved.pop(name, None)
         self.waits.forget(name)
         self.slot_watch.forget(name)
         self.lending.forget(name)
@@ -241,9 +246,12 @@ class Registry:
         for job, loan in changes:
             self.commit(job, job.reports.lend(loan, now))
 
-    def allocate(self, switches: Collection[str], slots: int, workers: int) -> SlotRange:
-        """Reserve slots on switches. Jobs that borrow them give them up. Raises NoCapacity."""
-        slot_range = allocate(self.allocators(switches), slots, workers)
+    def allocate(self, switches: Collection[str], slots: int, entries: int) -> SlotRange:
+        """Reserve slots and room for so many entries on switches. Raises NoCapacity.
+
+        Jobs that borrow the slots give them up.
+        """
+        slot_range = allocate(self.allocators(switches), slots, entries)
         for job in borrowers(self.jobs.values(), slot_range, switches):
             self.commit(job, job.reports.lend(None, self.clock()))
         return slot_range
@@ -251,21 +259,26 @@ class Registry:
     def _allocate(self, job: Job) -> SlotRange:
         if why := self.over_quota(job):
             raise QuotaExceeded(why)
-        return self.allocate(job.spec.switches, job.spec.kept_slots, job.spec.workers)
+        entries = job.switches.fabric.most_entries(job.spec.workers)
+        return self.allocate(job.spec.switches, job.spec.kept_slots, entries)
 
     def _save(self, job: Job) -> None:
         name, record = job.spec.name, job.record()
         before, departures = self._saved.get(name), job.history.take_unrecorded()
-        if record == before and not departures:
+        if record == before and not departures and name not in self._unsaved:
             return
-        events = [*changes(before, record, job.terms, departures)]
+        logged, unsaved = self._unsaved.get(name, (before, []))
+        events = [*changes(logged, record, job.terms, departures)]
+        dated = [*unsaved, *_dated(record.spec, events)]
         try:
-            self.store.save_job(record, _dated(record.spec, events), before)
+            self.store.save_job(record, dated, before)
         except ControllerError as problem:
             # A job that the next controller does not know is better than one that stands still.
             _log.error("the state is not kept", job=name, problem=str(problem))
+            self._unsaved[name] = record, dated[-_MOST_UNSAVED:]
         else:
             self._saved[name] = record
+            self._unsaved.pop(name, None)
         _log_events(name, events)
 
 

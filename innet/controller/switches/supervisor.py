@@ -146,7 +146,7 @@ class Supervisor:
             except Exception as problem:  # noqa: BLE001 - whatever it is
                 # Even then the switch is not given up.
                 _log.exception("the switch cannot be looked after", switch=self._name)
-                self._lose(str(problem))
+                self._lose(str(problem) or repr(problem))
                 self._pause(_LONGEST_PAUSE)
             if self._switch and not self._closed:
                 self._switch.close()
