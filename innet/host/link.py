@@ -37,6 +37,7 @@ from innet.host.connections import (
 from innet.host.numpy_socket import NumpySocket
 from innet.host.packets import Packets
 from innet.host.waker import Waker
+from innet.machine.forks import close_in_children
 from innet.machine.sockets import enlarge_buffers, join_datagrams, route_mtu, take_part_in_ecn
 from innet.wire.check import seal
 from innet.wire.frames import (
@@ -109,6 +110,7 @@ class Link:
                 raise UsageError(_NEEDS_COMPILER)
             self.native = SharedMemoryConnection(library, end, arriving, descriptor)
             self._packets: Connection | NumpySocket = self.native
+            close_in_children(self)
             return
         end.setblocking(False)
         enlarge_buffers(end)
@@ -120,6 +122,7 @@ class Link:
         self._packets = self.native or NumpySocket(
             end, (self.dtype, self.bare_dtype), source, told, waker, sealed=sealed
         )
+        close_in_children(self)
 
     @property
     def is_sending(self) -> bool:

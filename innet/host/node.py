@@ -15,7 +15,6 @@ import select
 import socket
 import struct
 import uuid
-import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from innet import errors
 from innet.errors import AgentClosed, AllReduceError, NeighbourLost
 from innet.host.job import WorkerInfo
 from innet.host.waker import Waker, monotonic
+from innet.machine.forks import close_in_children
 
 PIECE_BYTES = 1 << 24
 """The bytes of shared memory for each worker, and for the result."""
@@ -114,7 +114,7 @@ class Node:
         self._peers = peers
         self._arrivals: dict[int, deque[Arrival]] = {index: deque() for index in sorted(peers)}
         self._failed = False
-        _nodes.add(self)
+        close_in_children(self)
 
     def arrive(self, arrival: Arrival) -> None:
         """Tell the others that this worker has arrived at the next meeting point."""
@@ -271,15 +271,3 @@ def _memory(place: Place, peers: Mapping[int, socket.socket]) -> mmap.mmap:
         return mmap.mmap(memory, size)
     finally:
         os.close(memory)
-
-
-_nodes: "weakref.WeakSet[Node]" = weakref.WeakSet()
-
-
-def _close_in_child() -> None:
-    """Close a forked child's copies of the connections, which would hide its parent's end."""
-    for node in list(_nodes):
-        node.close()
-
-
-os.register_at_fork(after_in_child=_close_in_child)

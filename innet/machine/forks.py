@@ -7,8 +7,8 @@ Gloo do, would wait forever.
 
 import ctypes
 import os
-import socket
 import weakref
+from typing import Protocol
 
 from innet.errors import InnetError
 
@@ -34,13 +34,20 @@ class Owner:
             )
 
 
-def close_in_children(sock: socket.socket) -> None:
-    """Close the copies of a socket in forked children, which would hide its end from its peer."""
-    _sockets.add(sock)
+class Closeable(Protocol):
+    """An object with sockets."""
+
+    def close(self) -> None:
+        """Close the sockets."""
+
+
+def close_in_children(owned: Closeable) -> None:
+    """Close the copies of sockets in forked children, which would hide their end from their peers."""
+    _closed_in_children.add(owned)
 
 
 _owned: "weakref.WeakSet[object]" = weakref.WeakSet()
-_sockets: "weakref.WeakSet[socket.socket]" = weakref.WeakSet()
+_closed_in_children: "weakref.WeakSet[Closeable]" = weakref.WeakSet()
 
 
 def _keep() -> None:
@@ -51,7 +58,7 @@ def _keep() -> None:
 
 def _close() -> None:
     """Close the child's copies of the parent's sockets."""
-    for each in list(_sockets):
+    for each in list(_closed_in_children):
         each.close()
 
 

@@ -19,9 +19,12 @@ from processes import process_group
 from racks import WITHIN, Rack, rack
 from waiting import until
 
-from innet.errors import AgentClosed, ClientClosed, WorkerLost
+from innet.errors import AgentClosed, ClientClosed, UsageError, WorkerLost
+from innet.host.link import open_link
+from innet.local.rack import local_rack
 from innet.rpc import innet_pb2 as pb
 from innet.servers import pbox
+from innet.wire.frames import Address
 
 SIZE = 2
 
@@ -179,6 +182,26 @@ def test_clients_and_servers_end_while_a_child_of_their_process_lives(
         until(lambda: not server.stats().cores["connections"].any())
         assert watched() == before
         assert ends(server.close)
+
+
+@pytest.mark.parametrize("udp", [False, True], ids=["shm", "udp"])
+def test_a_workers_link_is_free_again_while_a_child_of_its_process_lives(
+    child: Callable[[], None], udp: bool
+):
+    service = Address("02:00:00:00:00:fe", "10.0.255.254", 19790)
+
+    def free() -> bool:
+        with contextlib.suppress(UsageError):
+            open_link(link, service, 64).close()
+            return True
+        return False
+
+    with local_rack(1, udp=udp) as running:
+        [link] = running.links
+        first = open_link(link, service, 64)
+        child()
+        first.close()
+        until(free)
 
 
 def test_a_child_that_closes_its_parents_server_leaves_the_server_running():
