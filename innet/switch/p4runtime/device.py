@@ -137,9 +137,9 @@ class Device:
             pipeline = self._controlled()
             if atomicity == p4rt.WriteRequest.DATAPLANE_ATOMIC:
                 with pipeline.engine.held():
-                    results = all_or_none(updates, pipeline.write, pipeline.existing)
+                    results = all_or_none(updates, pipeline.write, pipeline.undo)
             elif atomicity == p4rt.WriteRequest.ROLLBACK_ON_ERROR:
-                results = all_or_none(updates, pipeline.write, pipeline.existing)
+                results = all_or_none(updates, pipeline.write, pipeline.undo)
             else:
                 results = each_alone(updates, pipeline.write)
             self._notifier.wake()

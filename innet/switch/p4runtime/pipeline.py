@@ -1,6 +1,7 @@
 """One configuration of the switch: a program, and all of its state that P4Runtime can write and read."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from innet.p4runtime import p4runtime_pb2 as p4rt
@@ -64,6 +65,11 @@ class Pipeline:
             "packet_replication_engine_entry": replication.read,
             "digest_entry": digests.read,
         }
+        self._saved: dict[str, Callable[[Any], Callable[[], None]]] = {
+            "counter_entry": counters.saved,
+            "meter_entry": meters.saved,
+            "register_entry": lambda entry: registers.saved(engine, schema, entry),
+        }
         self._existing: dict[str, Callable[[Any], Any]] = {
             "table_entry": tables.existing,
             "direct_counter_entry": direct.existing_counter,
@@ -101,6 +107,22 @@ class Pipeline:
         found = self._existing[kind](getattr(entity, kind))
         return [p4rt.Entity(**{kind: found})] if found else []
 
+    def undo(self, update: p4rt.Update) -> Callable[[], None]:
+        """Return a function that undoes an update which follows at once. Raises Refusal."""
+        kind = update.entity.WhichOneof("entity")
+        if kind in self._saved:
+            return self._saved[kind](getattr(update.entity, kind))
+        if update.type == p4rt.Update.INSERT:
+            return partial(self.write, p4rt.Update(type=p4rt.Update.DELETE, entity=update.entity))
+        back = p4rt.Update.INSERT if update.type == p4rt.Update.DELETE else p4rt.Update.MODIFY
+        before = [p4rt.Update(type=back, entity=each) for each in self.existing(update.entity)]
+
+        def restore() -> None:
+            for each in before:
+                self.write(each)
+
+        return restore
+
     def adopt(self, old: "Pipeline") -> None:
         """Write everything that was written to another pipeline to this one. Raises Refusal."""
         for entry in list(self.tables.read(p4rt.TableEntry())):
@@ -110,6 +132,10 @@ class Pipeline:
 
     def adopt_values(self, old: "Pipeline") -> None:
         """Take over counts and registers, as far as this pipeline has them too."""
+        for number, counter in self.schema.counters.items():
+            if was := old.schema.counters.get(number):
+                counts = old.engine.arrays.counts(was.name, 0, min(was.size, counter.size))
+                self.engine.arrays.set_counts(counter.name, 0, counts)
         keep_values(old.read, self.write)
         keep_registers(old.engine, self.engine)
 

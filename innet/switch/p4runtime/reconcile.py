@@ -28,7 +28,6 @@ _INSERTED = (
     ("digest_entry",),
 )
 _MODIFIED = (("value_set_entry",), ("meter_entry",), ("direct_meter_entry",))
-_COUNTED = (("counter_entry",), ("direct_counter_entry",))
 
 
 def keep_entries(read: Read, write: Write, defaults: Iterable[p4rt.TableEntry]) -> None:
@@ -46,10 +45,10 @@ def keep_entries(read: Read, write: Write, defaults: Iterable[p4rt.TableEntry]) 
 
 
 def keep_values(read: Read, write: Write) -> None:
-    """Transfer the counts of the counters that the new program has too."""
+    """Transfer the counts of the direct counters that the new program has too."""
     defaults = p4rt.Entity()
     defaults.direct_counter_entry.table_entry.is_default_action = True
-    counted = itertools.chain(*(_all(read, path) for path in _COUNTED), read(defaults))
+    counted = itertools.chain(_all(read, ("direct_counter_entry",)), read(defaults))
     for entity in counted:
         with contextlib.suppress(Refusal):
             write(p4rt.Update(type=p4rt.Update.MODIFY, entity=entity))
@@ -59,8 +58,8 @@ def keep_registers(old: Engine, new: Engine) -> None:
     """Transfer the registers that both programs have."""
     for register in new.program.registers:
         if register in old.program.registers:
-            cells = old.arrays.register(register.name, 0, register.size)
-            new.arrays.set_register(register.name, 0, cells)
+            cells = old.arrays.raw_register(register.name, 0, register.size)
+            new.arrays.set_raw_register(register.name, 0, cells)
 
 
 def _is_written(entity: p4rt.Entity) -> bool:
