@@ -4,6 +4,7 @@ import itertools
 import struct
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from clone_sessions import ELECTIONS
@@ -13,6 +14,8 @@ from tiny_programs import program
 
 from innet.p4runtime import code_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.switch.p4runtime.digest_types import DigestType
+from innet.switch.p4runtime.digests import Digests
 
 DIGESTS = {each.preamble.name: each.preamble.id for each in program("path_digest").p4info.digests}
 STATION = DIGESTS["station_t"]
@@ -94,6 +97,17 @@ def test_digests_are_gathered_to_lists_of_different_messages(switch, controller)
         say(switch, address)
     assert stations(controller.hear()) == [b"\1", b"\2", b"\3"]
     assert stations(controller.hear()) == [b"\4", b"\5", b"\6"]
+
+
+def test_a_long_list_comes_in_messages_that_any_client_takes():
+    kind = DigestType(1, "station", 0, "struct", (48, 9, 1))
+    samples = [(0, number.to_bytes(9, "big")) for number in range(1, 200_001)]
+    engine = Mock(**{"learned.return_value": samples})
+    digests = Digests(engine, {1: kind})
+    digests.write(p4rt.Update.INSERT, gathering(1, timeout=3600 * SECOND).digest_entry)
+    lists, _ = digests.collect()
+    assert len(lists) > 1
+    assert max(each.ByteSize() for each in lists) <= 1 << 20
 
 
 @on_digests

@@ -22,6 +22,7 @@ from innet.switch.link_monitor import LinkMonitor
 from innet.switch.p4runtime.batches import all_or_none, each_alone
 from innet.switch.p4runtime.entities import Field, encode
 from innet.switch.p4runtime.notifier import Notifier
+from innet.switch.p4runtime.parts import parts
 from innet.switch.p4runtime.pipeline import Pipeline
 from innet.switch.p4runtime.refusals import exhausted, failed_precondition, invalid, not_found
 from innet.switch.p4runtime.schema import Schema
@@ -264,9 +265,9 @@ class Device:
         if not self._pipeline:
             return None
         entries, idle_wait = self._pipeline.tables.idle()
-        if entries:
+        for part in parts(entries):
             message = p4rt.StreamMessageResponse()
-            message.idle_timeout_notification.table_entry.extend(entries)
+            message.idle_timeout_notification.table_entry.extend(part)
             message.idle_timeout_notification.timestamp = time.time_ns()
             self._send(message)
         lists, digest_wait = self._pipeline.digests.collect()

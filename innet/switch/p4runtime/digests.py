@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.digest_types import DigestType
+from innet.switch.p4runtime.parts import MAX_PART_BYTES
 from innet.switch.p4runtime.refusals import already_exists, invalid, not_found
 
 _SECOND = 1_000_000_000
@@ -38,7 +39,8 @@ class _DigestBuffer:
             self.since = now
         self.waiting[sample] = None
         config = self.entry.config
-        if not config.max_timeout_ns or len(self.waiting) >= (config.max_list_size or _NO_LIMIT):
+        most = min(config.max_list_size or _NO_LIMIT, self.digest.most_in(MAX_PART_BYTES))
+        if not config.max_timeout_ns or len(self.waiting) >= most:
             yield self._list(now)
 
     def flush(self, now: int) -> Iterator[p4rt.DigestList]:
