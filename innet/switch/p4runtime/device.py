@@ -264,7 +264,7 @@ class Device:
         """Send idle notifications and due digests. Returns the seconds until the next ones, if any."""
         if not self._pipeline:
             return None
-        entries, idle_wait = self._pipeline.tables.idle()
+        entries, idle_wait = self._pipeline.tables.aging.over()
         for part in parts(entries):
             message = p4rt.StreamMessageResponse()
             message.idle_timeout_notification.table_entry.extend(part)
