@@ -236,7 +236,7 @@ def watched() -> int:
     folder, found = Path("/proc/self"), 0
     for each in (folder / "fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            if "eventpoll" in os.readlink(each):
+            if "eventpoll" in str(each.readlink()):
                 found += (folder / "fdinfo" / each.name).read_text().count("tfd:")
     return found
 
