@@ -2,6 +2,7 @@
 
 import itertools
 import struct
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock
@@ -147,6 +148,33 @@ def test_without_an_acknowledgement_it_is_said_again_in_the_end(switch, controll
     say(switch, 1)
     assert stations(controller.hear()) == [b"\1"]
     assert next(said_again(switch, controller)) == [b"\1"]
+
+
+def test_of_the_lists_that_nobody_acknowledges_only_the_oldest_is_looked_at():
+    class Counted(OrderedDict):
+        looks = 0
+
+        def values(self) -> Iterator:
+            for each in super().values():
+                Counted.looks += 1
+                yield each
+
+        def items(self) -> Iterator:
+            for each in super().items():
+                Counted.looks += 1
+                yield each
+
+    engine = Mock()
+    digests = Digests(engine, {1: DigestType(1, "station", 0, "bitstring", (48,))})
+    digests.write(p4rt.Update.INSERT, gathering(1, ack=3600 * SECOND).digest_entry)
+    digests._buffers[1].sent = Counted()
+    engine.learned.return_value = [(0, number.to_bytes(6, "big")) for number in range(1000)]
+    assert len(digests.collect()[0]) == 1000
+    engine.learned.return_value = []
+    before = Counted.looks
+    for _ in range(10):
+        assert digests.collect()[0] == []
+    assert Counted.looks - before <= 20
 
 
 @on_digests
