@@ -107,6 +107,22 @@ def test_a_refused_batch_restores_all_cells_in_few_steps(kind):
     assert peak < 100 * CELLS
 
 
+@pytest.mark.parametrize("kind", ["counter", "register"])
+def test_another_program_takes_cells_over_in_little_memory(kind):
+    """If there is no memory for this, no program is left that runs."""
+    cells = (1 << 18) + 5
+    with pipeline(kind, cells) as old, pipeline(kind, cells) as new:
+        for value, index in ((1, None), (2, 5), (3, cells - 1)):
+            old.write(modified(cell(old, kind, value, index)))
+        tracemalloc.start()
+        new.adopt_values(old)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        for value, index in ((2, 5), (1, 6), (3, cells - 1)):
+            assert [*new.read(cell(new, kind, value, index))] == [cell(new, kind, value, index)]
+    assert peak < cells
+
+
 @pytest.mark.parametrize("cells", [CELLS, 100])
 def test_another_program_takes_the_counts_over_in_few_steps(cells):
     with pipeline("counter") as old, pipeline("counter", cells) as new:

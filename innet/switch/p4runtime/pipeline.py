@@ -12,7 +12,12 @@ from innet.switch.p4runtime.digests import Digests
 from innet.switch.p4runtime.direct_resources import DirectResources
 from innet.switch.p4runtime.metering import Meters
 from innet.switch.p4runtime.profiles import Profiles
-from innet.switch.p4runtime.reconcile import keep_entries, keep_registers, keep_values
+from innet.switch.p4runtime.reconcile import (
+    keep_counters,
+    keep_entries,
+    keep_registers,
+    keep_values,
+)
 from innet.switch.p4runtime.refusals import invalid, unsupported
 from innet.switch.p4runtime.replication import Replication
 from innet.switch.p4runtime.schema import Schema
@@ -132,10 +137,9 @@ class Pipeline:
 
     def adopt_values(self, old: "Pipeline") -> None:
         """Take over counts and registers, as far as this pipeline has them too."""
-        for number, counter in self.schema.counters.items():
-            if was := old.schema.counters.get(number):
-                counts = old.engine.arrays.counts(was.name, 0, min(was.size, counter.size))
-                self.engine.arrays.set_counts(counter.name, 0, counts)
+        counters = old.schema.counters
+        both = [(counters[i], each) for i, each in self.schema.counters.items() if i in counters]
+        keep_counters(old.engine, self.engine, both)
         keep_values(old.read, self.write)
         keep_registers(old.engine, self.engine)
 
