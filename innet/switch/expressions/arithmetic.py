@@ -139,7 +139,8 @@ def combine(op: str, a: Number, b: Number) -> Number:
     if op == "&" and (a.low >= 0 or b.low >= 0):
         low, high = 0, min(each.high for each in (a, b) if each.low >= 0)
     else:
-        bits = max(each.bit_length() for each in (a.low, a.high, b.low, b.high))
+        ends = (a.low, a.high, b.low, b.high)
+        bits = max((each if each >= 0 else ~each).bit_length() for each in ends)
         low, high = 0 if a.low >= 0 and b.low >= 0 else -(1 << bits), (1 << bits) - 1
     result = Number(text, low, high)
     if not (a.exact and b.exact):
