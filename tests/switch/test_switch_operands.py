@@ -74,6 +74,13 @@ def test_a_sum_of_constants_that_an_int_does_not_hold_is_exact():
     assert computed(operation("usat_cast", total, constant(40)), 5) == (1 << 32) - 2
 
 
+def test_a_constant_that_is_shifted_to_the_right_may_become_small():
+    shifted = operation(">>", constant(WIDE), field("shift"))
+    unsigned = operation("&", field("one"), constant(2 * WIDE - 1))
+    value = operation("usat_cast", operation("-", unsigned, shifted), constant(128))
+    assert computed(value, 1, one=-1) == 2 * WIDE - 1 - (WIDE >> 1)
+
+
 @pytest.mark.parametrize("op", ["&", "|", "^"])
 @pytest.mark.parametrize(("one", "other"), [(-WIDE, WIDE - 1), (-5, 3), (WIDE - 1, -1)])
 def test_bits_of_the_widest_signed_integers_are_combined(op, one, other):

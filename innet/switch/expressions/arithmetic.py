@@ -71,8 +71,9 @@ class Arithmetic:
     def _shift_right(self, a: Number, b: Number) -> Number:
         """Return ``a >> b``."""
         _check_distance(b)
-        least = min(b.low, 2 * _BOUNDLESS.bit_length())
-        low, high = min(a.low, a.low >> least), max(a.high >> least, -1 if a.low < 0 else 0)
+        distances = [min(end, 2 * _BOUNDLESS.bit_length()) for end in (b.low, b.high)]
+        ends = [x >> by for x in (a.low, a.high) for by in distances]
+        low, high = min(ends), max(ends)
         if not a.wide and b.high < 64:
             return Number(f"({a.text} >> {b.text})", low, high)
         by = self._distance(b)
