@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from innet.errors import CompilerError
 from innet.machine.packaged import read, read_folder
 from innet.native.compiler import compile_library, compile_object, write_files
 from innet.native.constants import HEADER, header
@@ -31,7 +32,12 @@ def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None =
 
     if keep:
         files = {"program.c": generate().encode(), **runtime, HEADER: header(CONSTANTS)}
-        write_files(keep, files)
+        try:
+            write_files(keep, files)
+        except OSError as problem:
+            raise CompilerError(
+                f"the generated C cannot be written to {keep}: {problem.strerror}"
+            ) from None
     modules = unchanged()
     origin = [generate().encode()] if modules is None else [key, *modules]
     key_parts = [*origin, *runtime.values()]

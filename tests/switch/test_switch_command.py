@@ -190,6 +190,17 @@ def test_a_program_on_the_command_line_runs_without_a_controller(tmp_path):
     assert "/* p4_TallyIngress_add_saturating */" in (tmp_path / "program.c").read_text()
 
 
+def test_generated_c_that_cannot_be_kept_is_an_error(tmp_path):
+    taken = tmp_path / "file"
+    taken.touch()
+    words = f"the generated C cannot be written to {taken}: File exists"
+    options = ("--keep-generated", str(taken))
+    code, said = run(str(FOLDER / "hub.json"), "--grpc-server-addr", "127.0.0.1:0", *options)
+    assert (code, said.strip()) == (1, f"error: {words}")
+    with running_switch(0, *options) as switch, Controller(switch.address, 1) as controller:
+        assert refusal(controller.configure, program("hub")) == (grpc.StatusCode.INTERNAL, words)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_switch_and_all_that_is_its_own(number):
     with running_switch(1) as switch, Controller(switch.address, 1) as controller:

@@ -2,8 +2,10 @@
 
 import itertools
 import struct
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from clone_sessions import ELECTIONS
@@ -13,6 +15,8 @@ from tiny_programs import program
 
 from innet.p4runtime import code_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.switch.p4runtime.digest_types import DigestType
+from innet.switch.p4runtime.digests import Digests
 
 DIGESTS = {each.preamble.name: each.preamble.id for each in program("path_digest").p4info.digests}
 STATION = DIGESTS["station_t"]
@@ -96,6 +100,17 @@ def test_digests_are_gathered_to_lists_of_different_messages(switch, controller)
     assert stations(controller.hear()) == [b"\4", b"\5", b"\6"]
 
 
+def test_a_long_list_comes_in_messages_that_any_client_takes():
+    kind = DigestType(1, "station", 0, "struct", (48, 9, 1))
+    samples = [(0, number.to_bytes(9, "big")) for number in range(1, 200_001)]
+    engine = Mock(**{"learned.return_value": samples})
+    digests = Digests(engine, {1: kind})
+    digests.write(p4rt.Update.INSERT, gathering(1, timeout=3600 * SECOND).digest_entry)
+    lists, _ = digests.collect()
+    assert len(lists) > 1
+    assert max(each.ByteSize() for each in lists) <= 1 << 20
+
+
 @on_digests
 def test_a_list_that_does_not_fill_is_sent_in_time(switch, controller):
     controller.insert(gathering(STATION, timeout=SECOND // 10, size=100))
@@ -133,6 +148,33 @@ def test_without_an_acknowledgement_it_is_said_again_in_the_end(switch, controll
     say(switch, 1)
     assert stations(controller.hear()) == [b"\1"]
     assert next(said_again(switch, controller)) == [b"\1"]
+
+
+def test_of_the_lists_that_nobody_acknowledges_only_the_oldest_is_looked_at():
+    class Counted(OrderedDict):
+        looks = 0
+
+        def values(self) -> Iterator:
+            for each in super().values():
+                Counted.looks += 1
+                yield each
+
+        def items(self) -> Iterator:
+            for each in super().items():
+                Counted.looks += 1
+                yield each
+
+    engine = Mock()
+    digests = Digests(engine, {1: DigestType(1, "station", 0, "bitstring", (48,))})
+    digests.write(p4rt.Update.INSERT, gathering(1, ack=3600 * SECOND).digest_entry)
+    digests._buffers[1].sent = Counted()
+    engine.learned.return_value = [(0, number.to_bytes(6, "big")) for number in range(1000)]
+    assert len(digests.collect()[0]) == 1000
+    engine.learned.return_value = []
+    before = Counted.looks
+    for _ in range(10):
+        assert digests.collect()[0] == []
+    assert Counted.looks - before <= 20
 
 
 @on_digests

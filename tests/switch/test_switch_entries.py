@@ -203,6 +203,19 @@ def test_a_packet_begins_the_time_anew(switch, primary):
     assert 0 < since_hit < now - sent < now - began
 
 
+def test_many_idle_entries_come_in_messages_that_any_client_takes(primary):
+    entries = [entry("aging", number, "drop") for number in range(50)]
+    for each in entries:
+        each.table_entry.idle_timeout_ns = 200_000_000
+        each.table_entry.metadata = bytes(100_000)
+    primary.insert(*entries)
+    heard: set[bytes] = set()
+    while len(heard) < len(entries):
+        idle = primary.hear().idle_timeout_notification.table_entry
+        heard |= {each.match[0].exact.value for each in idle}
+    primary.delete(*entries)
+
+
 def test_idle_timeouts_are_for_tables_that_support_them(primary):
     cases = [entry("sources", 1, "set_source", address=1), entry("aging", 1, "drop")]
     cases += [NAMES.default("aging", "drop"), entry("aging", 2, "drop")]

@@ -1,5 +1,6 @@
 """Ordinary traffic, and damaged traffic, through a switch that runs the aggregation program."""
 
+import contextlib
 import random
 import socket
 import struct
@@ -18,7 +19,12 @@ from aggregation_rack import (
 from scapy.layers.inet import IP, UDP, IPOption_RR
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
+from switches import receive, udp_socket
+from tiny_programs import program
 
+from innet.switch.engine import Engine
+from innet.switch.engine.counts import Count
+from innet.switch.ports import open_port
 from innet.wire.check import seal
 from innet.wire.frames import ENCAPSULATION_BYTES, encapsulation
 from innet.wire.layout import HEADER_BYTES, UDP_PORT, Flag, Kind, Operation
@@ -42,6 +48,23 @@ def sealed(record: Records, udp_port: int, address: int = station(1).ip_number) 
     """Return the packet with the check that it needs in a frame from this address."""
     seal(record, address, udp_port)
     return record
+
+
+def test_an_empty_frame_behind_others_leaves_a_cable_made_of_udp_too():
+    with udp_socket() as near, udp_socket() as far:
+        ends = [f"127.0.0.1:{each.getsockname()[1]}" for each in (near, far)]
+        near.close()
+        port = open_port(f"2@udp:{ends[0]}/{ends[1]}")
+        engine = Engine(program("path_truncate").json)
+        whole = struct.pack("!BHHH", 0, 0, 0, 0) + bytes(range(20))
+        empty = struct.pack("!BHHH", 1, 0, 0, 0)  # the program cuts it to no bytes
+        with contextlib.closing(port), contextlib.closing(engine):
+            far.connect(port.socket.getsockname())
+            for frame in (whole, whole, empty, whole):
+                far.send(frame)
+            engine.start([port])  # which takes all four at once
+            assert [receive(far) for _ in range(4)] == [whole, whole, b"", whole]
+            assert engine.port_counts(2).sent == Count(4, 3 * len(whole))
 
 
 # -- the bridge ----------------------------------------------------------------------------------

@@ -91,6 +91,7 @@ def malformed() -> dict[str, tuple[p4rt.Entity, str]]:
     case("empty mask", "the mask is 0: leave the match out", rule(1, source=(0, 0)))
     case("no priority", "needs a priority above 0", rule(0, source=(1, 1)))
     case("needless priority", "takes no priority", route(1, 32)).priority = 1
+    case("negative priority", "takes no priority", route(1, 32)).priority = -1
     case("no action", "has no action", rule(1, "", source=(1, 1)))
     case("another table's action", "there is no action with id", rule(1, "unreachable", protocol=1))
     entry = case("parameter missing", "parameters once: next_hop, port", route(1, 32))

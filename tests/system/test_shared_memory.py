@@ -231,6 +231,37 @@ def test_an_empty_frame_does_not_end_the_frames_behind_it(tmp_path):
         os.close(each)
 
 
+def watched() -> int:
+    """Return the number of files that this process watches with epoll."""
+    folder, found = Path("/proc/self"), 0
+    for each in (folder / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if "eventpoll" in str(each.readlink()):
+                found += (folder / "fdinfo" / each.name).read_text().count("tfd:")
+    return found
+
+
+def test_a_worker_that_keeps_its_files_does_not_keep_the_switch_busy(tmp_path):
+    """A child of the worker may have them, too. Without a reader, an eventfd would wake for ever."""
+    port = open_port(f"1@shm:{tmp_path / '1'}")
+    engine = Engine(program("path_truncate").json)
+    with contextlib.closing(port), contextlib.closing(engine):
+        engine.start([port])
+        kept: list[int] = []
+        before = watched()
+        for _ in range(3):
+            files: list[int] = []
+            while not files:  # the switch may not have forgotten the last worker yet
+                connection, files = connected(port.spec)
+                engine.port_counts(1)  # waits for the packet loop, which has just taken the worker
+                there = watched()
+                connection.close()
+            kept += files
+            assert there == before + 2
+    for each in kept:
+        os.close(each)
+
+
 def test_the_memory_cannot_be_shrunk(rack):
     connection, files = connected(rack.links[WORKERS])
     with connection, pytest.raises(PermissionError):

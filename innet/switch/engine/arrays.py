@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from innet.switch import ir
 from innet.switch.engine.counts import Count, MeterRates
-from innet.switch.engine.library import Library, count_struct, meter_struct
+from innet.switch.engine.library import CountStruct, Library, count_struct, meter_struct
 from innet.switch.layout import byte_order
 
 _FILLED = 1024
@@ -23,13 +23,24 @@ class Arrays:
 
     def register(self, name: str, first: int, count: int = 1) -> list[int]:
         """Return the bits of consecutive cells of a register."""
+        size = self._library.register_bytes(self._registers[name])
+        cells, order = memoryview(self.raw_register(name, first, count)).cast("B"), byte_order(size)
+        return [int.from_bytes(cells[i : i + size], order) for i in range(0, len(cells), size)]
+
+    def raw_register(self, name: str, first: int, count: int) -> ctypes.Array[ctypes.c_char]:
+        """Return consecutive cells of a register for :meth:`set_raw_register`."""
         number = self._registers[name]
-        size = self._library.register_bytes(number)
-        raw = ctypes.create_string_buffer(size * count)
+        raw = (ctypes.c_char * (self._library.register_bytes(number) * count))()
         with self._library.held():  # every core fills in its own cells
             self._library.register(number, first, count, raw, False)
-        cells, order = memoryview(raw.raw), byte_order(size)
-        return [int.from_bytes(cells[i : i + size], order) for i in range(0, len(cells), size)]
+        return raw
+
+    def set_raw_register(self, name: str, first: int, raw: ctypes.Array[ctypes.c_char]) -> None:
+        """Set consecutive cells of a register."""
+        number = self._registers[name]
+        count = len(raw) // self._library.register_bytes(number)
+        with self._library.held():
+            self._library.register(number, first, count, raw, True)
 
     def set_register(self, name: str, first: int, values: Sequence[int]) -> None:
         """Set the bits of consecutive cells of a register."""
@@ -53,9 +64,27 @@ class Arrays:
     def counter(self, name: str, index: int, new: Count | None = None) -> Count:
         """Read or set one cell of an indirect counter."""
         raw = count_struct(new)
-        self._library.counter(self._counters[name], index, ctypes.byref(raw), new is not None)
+        self._library.counter(self._counters[name], index, 1, ctypes.byref(raw), new is not None)
         return new or raw.value()
 
-    def set_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
-        """Configure one cell of an indirect meter. Without rates it marks every packet green."""
-        self._library.set_meter(self._meters[name], index, meter_struct(rates))
+    def counts(self, name: str, first: int, count: int) -> ctypes.Array[CountStruct]:
+        """Return consecutive cells of an indirect counter for :meth:`set_counts`."""
+        raw = (CountStruct * count)()
+        self._library.counter(self._counters[name], first, count, raw, False)
+        return raw
+
+    def set_counts(self, name: str, first: int, raw: ctypes.Array[CountStruct]) -> None:
+        """Set consecutive cells of an indirect counter. Afterwards, `raw` is zero."""
+        self._library.counter(self._counters[name], first, len(raw), raw, True)
+
+    def fill_counter(self, name: str, first: int, count: int, new: Count) -> None:
+        """Set consecutive cells of an indirect counter to the same count."""
+        cells = bytes(count_struct(new)) * min(count, _FILLED)
+        with self._library.held():
+            for start in range(first, first + count, _FILLED):
+                at_once = CountStruct * min(_FILLED, first + count - start)
+                self.set_counts(name, start, at_once.from_buffer_copy(cells))
+
+    def set_meter(self, name: str, first: int, rates: MeterRates | None, count: int = 1) -> None:
+        """Configure cells of an indirect meter. Without rates they mark every packet green."""
+        self._library.set_meter(self._meters[name], first, count, meter_struct(rates))

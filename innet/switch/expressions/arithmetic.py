@@ -71,8 +71,9 @@ class Arithmetic:
     def _shift_right(self, a: Number, b: Number) -> Number:
         """Return ``a >> b``."""
         _check_distance(b)
-        least = min(b.low, 2 * _BOUNDLESS.bit_length())
-        low, high = min(a.low, a.low >> least), max(a.high >> least, -1 if a.low < 0 else 0)
+        distances = [min(end, 2 * _BOUNDLESS.bit_length()) for end in (b.low, b.high)]
+        ends = [x >> by for x in (a.low, a.high) for by in distances]
+        low, high = min(ends), max(ends)
         if not a.wide and b.high < 64:
             return Number(f"({a.text} >> {b.text})", low, high)
         by = self._distance(b)
@@ -139,7 +140,8 @@ def combine(op: str, a: Number, b: Number) -> Number:
     if op == "&" and (a.low >= 0 or b.low >= 0):
         low, high = 0, min(each.high for each in (a, b) if each.low >= 0)
     else:
-        bits = max(each.bit_length() for each in (a.low, a.high, b.low, b.high))
+        ends = (a.low, a.high, b.low, b.high)
+        bits = max((each if each >= 0 else ~each).bit_length() for each in ends)
         low, high = 0 if a.low >= 0 and b.low >= 0 else -(1 << bits), (1 << bits) - 1
     result = Number(text, low, high)
     if not (a.exact and b.exact):

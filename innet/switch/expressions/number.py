@@ -6,6 +6,7 @@ from innet.errors import UnsupportedProgram
 
 I64 = (-(1 << 63), (1 << 63) - 1)
 I128 = (-(1 << 127), (1 << 127) - 1)
+_INT = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,20 @@ class Number:
         return max(self.low.bit_length(), self.high.bit_length()) + 1
 
 
+def constant(value: int) -> Number:
+    """Return a constant as an operand, whose text is never an int."""
+    small = abs(value) < _INT
+    return Number(f"INT64_C({value})", value, value) if small else literal(value)
+
+
 def literal(value: int, *, unsigned: bool = False) -> Number:
-    """Return a constant. With `unsigned`, text of more than 64 bits has the type uint128_t."""
+    """Return a constant. With `unsigned`, text of more than 64 bits has the type uint128_t.
+
+    Small constants are an int in C, which an operator with two of them, or a shift, may overflow.
+    """
     limbs = ""
     if I64[0] < value <= I64[1]:
-        text = str(value) if abs(value) < 1 << 31 else f"INT64_C({value})"
+        text = str(value) if abs(value) < _INT else f"INT64_C({value})"
     elif 0 <= value < 1 << 128:
         kind = "uint128_t" if unsigned or value >> 127 else "int128_t"
         text = f"(({kind})UINT64_C({value >> 64}) << 64 | UINT64_C({value & (1 << 64) - 1}))"

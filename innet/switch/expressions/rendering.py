@@ -17,6 +17,7 @@ from innet.switch.expressions.number import (
     I64,
     Number,
     bytes_literal,
+    constant,
     literal,
     truth_value,
     unsigned,
@@ -99,7 +100,7 @@ class Expressions:
         """Return C text of an integer, with its range."""
         match expr:
             case ir.Const(value):
-                return literal(value)
+                return constant(value)
             case ir.LoopConstants(values):
                 kind = "int64_t" if max(values) <= I64[1] else "int128_t"
                 return Number(f"({kind}){self.loop_constants[expr]}[i]", min(values), max(values))

@@ -8,7 +8,7 @@ from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc.status import Refusal
 
 Write = Callable[[p4rt.Update], None]
-Existing = Callable[[p4rt.Entity], Iterable[p4rt.Entity]]
+Undo = Callable[[p4rt.Update], Callable[[], None]]
 
 
 def each_alone(updates: Iterable[p4rt.Update], write: Write) -> list[Refusal | None]:
@@ -16,35 +16,32 @@ def each_alone(updates: Iterable[p4rt.Update], write: Write) -> list[Refusal | N
     return [_attempt(update, write) for update in updates]
 
 
-def all_or_none(
-    updates: Sequence[p4rt.Update], write: Write, existing: Existing
-) -> list[Refusal | None]:
+def all_or_none(updates: Sequence[p4rt.Update], write: Write, undo: Undo) -> list[Refusal | None]:
     """Carry out all updates, or undo those before the first that is refused.
 
-    `existing` returns the present state of an update's entity, in a form that can be written again.
-    Returns None or a refusal for each update. If all updates were carried out, there are no
-    refusals.
+    `undo` is called before an update, and returns a function that undoes it. Returns None or a
+    refusal for each update. If all updates were carried out, there are no refusals.
     """
-    undo: list[p4rt.Update] = []
+    undone: list[Callable[[], None]] = []
     for number, update in enumerate(updates):
-        before = [] if update.type == p4rt.Update.INSERT else _before(update, existing)
+        back = _prepared(undo, update)
         refusal = _attempt(update, write)
         if refusal:
-            for back in reversed(undo):
-                write(back)
+            for each in reversed(undone):
+                each()
             others = Refusal(
                 grpc.StatusCode.ABORTED, f"not carried out: update {number} is refused"
             )
             return [refusal if i == number else others for i in range(len(updates))]
-        undo += _inverse(update, before)
+        undone.append(back)
     return [None] * len(updates)
 
 
-def _before(update: p4rt.Update, existing: Existing) -> list[p4rt.Entity]:
+def _prepared(undo: Undo, update: p4rt.Update) -> Callable[[], None]:
     try:
-        return list(existing(update.entity))
+        return undo(update)
     except Refusal:
-        return []  # the update itself is going to be refused too
+        return lambda: None  # the update itself is going to be refused too
 
 
 def _attempt(update: p4rt.Update, write: Write) -> Refusal | None:
@@ -53,10 +50,3 @@ def _attempt(update: p4rt.Update, write: Write) -> Refusal | None:
     except Refusal as refusal:
         return refusal
     return None
-
-
-def _inverse(update: p4rt.Update, before: list[p4rt.Entity]) -> list[p4rt.Update]:
-    if update.type == p4rt.Update.INSERT:
-        return [p4rt.Update(type=p4rt.Update.DELETE, entity=update.entity)]
-    kind = p4rt.Update.INSERT if update.type == p4rt.Update.DELETE else p4rt.Update.MODIFY
-    return [p4rt.Update(type=kind, entity=entity) for entity in before]

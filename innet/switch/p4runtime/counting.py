@@ -1,6 +1,7 @@
 """Counters through P4Runtime: the engine's cells as CounterEntry messages."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.engine import Engine
@@ -23,9 +24,17 @@ class Counters:
         if not message.counter_id:
             raise invalid("the counter's id is missing")
         counter = self._schema.counter(message.counter_id)
-        for index in indices(counter, message):
-            if message.HasField("data"):
-                self._engine.arrays.counter(counter.name, index, counted(message.data))
+        cells = indices(counter, message)
+        if message.HasField("data"):
+            count = counted(message.data)
+            self._engine.arrays.fill_counter(counter.name, cells.start, len(cells), count)
+
+    def saved(self, message: p4rt.CounterEntry) -> Callable[[], None]:
+        """Return a function that sets a message's cells to their present counts. Raises Refusal."""
+        counter = self._schema.counter(message.counter_id)
+        cells, arrays = indices(counter, message), self._engine.arrays
+        counts = arrays.counts(counter.name, cells.start, len(cells))
+        return partial(arrays.set_counts, counter.name, cells.start, counts)
 
     def read(self, wanted: p4rt.CounterEntry) -> Iterator[p4rt.CounterEntry]:
         """Yield the cells that `wanted` describes. Id 0 stands for all counters. Raises Refusal."""

@@ -22,6 +22,7 @@ from innet.switch.link_monitor import LinkMonitor
 from innet.switch.p4runtime.batches import all_or_none, each_alone
 from innet.switch.p4runtime.entities import Field, encode
 from innet.switch.p4runtime.notifier import Notifier
+from innet.switch.p4runtime.parts import parts
 from innet.switch.p4runtime.pipeline import Pipeline
 from innet.switch.p4runtime.refusals import exhausted, failed_precondition, invalid, not_found
 from innet.switch.p4runtime.schema import Schema
@@ -137,9 +138,9 @@ class Device:
             pipeline = self._controlled()
             if atomicity == p4rt.WriteRequest.DATAPLANE_ATOMIC:
                 with pipeline.engine.held():
-                    results = all_or_none(updates, pipeline.write, pipeline.existing)
+                    results = all_or_none(updates, pipeline.write, pipeline.undo)
             elif atomicity == p4rt.WriteRequest.ROLLBACK_ON_ERROR:
-                results = all_or_none(updates, pipeline.write, pipeline.existing)
+                results = all_or_none(updates, pipeline.write, pipeline.undo)
             else:
                 results = each_alone(updates, pipeline.write)
             self._notifier.wake()
@@ -263,10 +264,10 @@ class Device:
         """Send idle notifications and due digests. Returns the seconds until the next ones, if any."""
         if not self._pipeline:
             return None
-        entries, idle_wait = self._pipeline.tables.idle()
-        if entries:
+        entries, idle_wait = self._pipeline.tables.aging.over()
+        for part in parts(entries):
             message = p4rt.StreamMessageResponse()
-            message.idle_timeout_notification.table_entry.extend(entries)
+            message.idle_timeout_notification.table_entry.extend(part)
             message.idle_timeout_notification.timestamp = time.time_ns()
             self._send(message)
         lists, digest_wait = self._pipeline.digests.collect()

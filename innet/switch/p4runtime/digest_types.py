@@ -8,6 +8,9 @@ from innet.p4runtime import p4data_pb2, p4info_pb2
 from innet.switch import ir
 from innet.switch.p4runtime.info import mismatch
 
+_HEAD = 10
+"""The most bytes that the keys and lengths of a member take, or those of a sample."""
+
 
 @dataclass(frozen=True)
 class DigestType:
@@ -34,6 +37,11 @@ class DigestType:
         for value in members:
             several.members.add(bitstring=value)
         return message
+
+    def most_in(self, size: int) -> int:
+        """Return a number of samples, at least 1, whose messages take at most so many bytes."""
+        members = sum((bits + 7) // 8 + _HEAD for bits in self.bits)
+        return max(1, size // (members + 2 * _HEAD))
 
 
 def digest_types(info: p4info_pb2.P4Info, program: ir.Program) -> dict[int, DigestType]:

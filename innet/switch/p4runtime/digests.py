@@ -6,12 +6,14 @@ unacknowledged list is not sent again until that list is too old.
 """
 
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.digest_types import DigestType
+from innet.switch.p4runtime.parts import MAX_PART_BYTES
 from innet.switch.p4runtime.refusals import already_exists, invalid, not_found
 
 _SECOND = 1_000_000_000
@@ -27,7 +29,8 @@ class _DigestBuffer:
     next_list: int
     waiting: dict[bytes, None] = field(default_factory=dict)
     since: int = 0
-    sent: dict[int, tuple[int, list[bytes]]] = field(default_factory=dict)
+    sent: OrderedDict[int, tuple[int, list[bytes]]] = field(default_factory=OrderedDict)
+    """The time and the samples of each list that is not acknowledged, the oldest list first."""
     known: set[bytes] = field(default_factory=set)
 
     def add(self, sample: bytes, now: int) -> Iterator[p4rt.DigestList]:
@@ -38,7 +41,8 @@ class _DigestBuffer:
             self.since = now
         self.waiting[sample] = None
         config = self.entry.config
-        if not config.max_timeout_ns or len(self.waiting) >= (config.max_list_size or _NO_LIMIT):
+        most = min(config.max_list_size or _NO_LIMIT, self.digest.most_in(MAX_PART_BYTES))
+        if not config.max_timeout_ns or len(self.waiting) >= most:
             yield self._list(now)
 
     def flush(self, now: int) -> Iterator[p4rt.DigestList]:
@@ -46,8 +50,11 @@ class _DigestBuffer:
         config = self.entry.config
         if self.waiting and now - self.since >= config.max_timeout_ns:
             yield self._list(now)
-        for number in [n for n, (at, _) in self.sent.items() if now - at >= config.ack_timeout_ns]:
-            self.forget(number)
+        while self.sent:
+            oldest, (at, _) = next(iter(self.sent.items()))
+            if now - at < config.ack_timeout_ns:
+                break
+            self.forget(oldest)
 
     def forget(self, number: int) -> None:
         """Allow the samples of the list with this id to be sent again."""
@@ -59,7 +66,8 @@ class _DigestBuffer:
         config = self.entry.config
         if self.waiting:
             yield self.since + config.max_timeout_ns
-        for at, _ in self.sent.values():
+        if self.sent:
+            at, _ = next(iter(self.sent.values()))
             yield at + config.ack_timeout_ns
 
     def _list(self, now: int) -> p4rt.DigestList:

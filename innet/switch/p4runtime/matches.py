@@ -11,7 +11,7 @@ Key = tuple[tuple[int, ...], tuple[int, ...], int]
 def entry_key(table: Table, message: p4rt.TableEntry) -> Key:
     """Return the identity of a table entry. Raises Refusal."""
     values, masks = match_key(table, message)
-    if table.needs_priority != (message.priority > 0):
+    if message.priority < 0 or table.needs_priority != (message.priority > 0):
         need = "needs a priority above 0" if table.needs_priority else "takes no priority"
         raise invalid(f"{table.name}: an entry of this table {need}")
     return values, masks, message.priority

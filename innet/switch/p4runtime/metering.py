@@ -1,6 +1,6 @@
 """Meters through P4Runtime: the engine's cells as MeterEntry messages."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.engine import Engine
@@ -15,7 +15,10 @@ class Meters:
 
     def __init__(self, engine: Engine, schema: Schema) -> None:
         self._engine, self._schema = engine, schema
-        self._configs: dict[tuple[int, int], p4rt.MeterConfig] = {}
+        # By meter and index. The index None stands for all cells that have no key of their own.
+        self._configs: dict[int, dict[int | None, p4rt.MeterConfig | None]] = {
+            number: {} for number in schema.meters
+        }
 
     def write(self, message: p4rt.MeterEntry) -> None:
         """Configure one cell, or without an index all of them. Raises Refusal."""
@@ -23,18 +26,39 @@ class Meters:
         if message.HasField("counter_data"):
             raise unsupported(f"{meter.name}: counts of colours are not supported")
         rates = meter_rates(message.config) if message.HasField("config") else None
-        for index in indices(meter, message):
-            self._engine.arrays.set_meter(meter.name, index, rates)
-            self._configs.pop((meter.id, index), None)
-            if rates:
-                self._configs[meter.id, index] = message.config
+        cells = indices(meter, message)
+        self._engine.arrays.set_meter(meter.name, cells.start, rates, len(cells))
+        config = p4rt.MeterConfig.FromString(message.config.SerializeToString()) if rates else None
+        if message.HasField("index"):
+            self._configs[meter.id][message.index.index] = config
+        else:
+            self._configs[meter.id] = {None: config}
+
+    def saved(self, message: p4rt.MeterEntry) -> Callable[[], None]:
+        """Return a function that configures a message's cells as they are now. Raises Refusal."""
+        meter = self._schema.meter(message.meter_id)
+        if message.HasField("index"):
+            entries = list(self.read(message))
+        else:
+            configs = {None: None, **self._configs[meter.id]}  # all cells come first
+            entries = [p4rt.MeterEntry(meter_id=meter.id, config=each) for each in configs.values()]
+            for index, entry in zip(configs, entries, strict=True):
+                if index is not None:
+                    entry.index.index = index
+
+        def restore() -> None:
+            for entry in entries:
+                self.write(entry)
+
+        return restore
 
     def read(self, wanted: p4rt.MeterEntry) -> Iterator[p4rt.MeterEntry]:
         """Yield the cells that `wanted` describes. Id 0 stands for all meters. Raises Refusal."""
         number = wanted.meter_id
         for meter in [self._schema.meter(number)] if number else self._schema.meters.values():
             for index in indices(meter, wanted):
-                config = self._configs.get((meter.id, index))
+                configs = self._configs[meter.id]
+                config = configs.get(index, configs.get(None))
                 entry = p4rt.MeterEntry(meter_id=meter.id, config=config)
                 entry.index.index = index
                 yield entry

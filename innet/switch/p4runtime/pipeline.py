@@ -1,6 +1,7 @@
 """One configuration of the switch: a program, and all of its state that P4Runtime can write and read."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from innet.p4runtime import p4runtime_pb2 as p4rt
@@ -11,7 +12,12 @@ from innet.switch.p4runtime.digests import Digests
 from innet.switch.p4runtime.direct_resources import DirectResources
 from innet.switch.p4runtime.metering import Meters
 from innet.switch.p4runtime.profiles import Profiles
-from innet.switch.p4runtime.reconcile import keep_entries, keep_registers, keep_values
+from innet.switch.p4runtime.reconcile import (
+    keep_counters,
+    keep_entries,
+    keep_registers,
+    keep_values,
+)
 from innet.switch.p4runtime.refusals import invalid, unsupported
 from innet.switch.p4runtime.replication import Replication
 from innet.switch.p4runtime.schema import Schema
@@ -64,6 +70,11 @@ class Pipeline:
             "packet_replication_engine_entry": replication.read,
             "digest_entry": digests.read,
         }
+        self._saved: dict[str, Callable[[Any], Callable[[], None]]] = {
+            "counter_entry": counters.saved,
+            "meter_entry": meters.saved,
+            "register_entry": lambda entry: registers.saved(engine, schema, entry),
+        }
         self._existing: dict[str, Callable[[Any], Any]] = {
             "table_entry": tables.existing,
             "direct_counter_entry": direct.existing_counter,
@@ -101,6 +112,22 @@ class Pipeline:
         found = self._existing[kind](getattr(entity, kind))
         return [p4rt.Entity(**{kind: found})] if found else []
 
+    def undo(self, update: p4rt.Update) -> Callable[[], None]:
+        """Return a function that undoes an update which follows at once. Raises Refusal."""
+        kind = update.entity.WhichOneof("entity")
+        if kind in self._saved:
+            return self._saved[kind](getattr(update.entity, kind))
+        if update.type == p4rt.Update.INSERT:
+            return partial(self.write, p4rt.Update(type=p4rt.Update.DELETE, entity=update.entity))
+        back = p4rt.Update.INSERT if update.type == p4rt.Update.DELETE else p4rt.Update.MODIFY
+        before = [p4rt.Update(type=back, entity=each) for each in self.existing(update.entity)]
+
+        def restore() -> None:
+            for each in before:
+                self.write(each)
+
+        return restore
+
     def adopt(self, old: "Pipeline") -> None:
         """Write everything that was written to another pipeline to this one. Raises Refusal."""
         for entry in list(self.tables.read(p4rt.TableEntry())):
@@ -110,6 +137,9 @@ class Pipeline:
 
     def adopt_values(self, old: "Pipeline") -> None:
         """Take over counts and registers, as far as this pipeline has them too."""
+        counters = old.schema.counters
+        both = [(counters[i], each) for i, each in self.schema.counters.items() if i in counters]
+        keep_counters(old.engine, self.engine, both)
         keep_values(old.read, self.write)
         keep_registers(old.engine, self.engine)
 

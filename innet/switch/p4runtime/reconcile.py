@@ -13,6 +13,7 @@ import grpc
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc.status import Refusal
 from innet.switch.engine import Engine
+from innet.switch.p4runtime.entities import Counter
 from innet.switch.p4runtime.refusals import invalid
 
 Read = Callable[[p4rt.Entity], Iterable[p4rt.Entity]]
@@ -27,8 +28,10 @@ _INSERTED = (
     ("packet_replication_engine_entry", "clone_session_entry"),
     ("digest_entry",),
 )
+_AT_ONCE = 1 << 12
+"""The cells that are transferred at once."""
+
 _MODIFIED = (("value_set_entry",), ("meter_entry",), ("direct_meter_entry",))
-_COUNTED = (("counter_entry",), ("direct_counter_entry",))
 
 
 def keep_entries(read: Read, write: Write, defaults: Iterable[p4rt.TableEntry]) -> None:
@@ -46,10 +49,10 @@ def keep_entries(read: Read, write: Write, defaults: Iterable[p4rt.TableEntry]) 
 
 
 def keep_values(read: Read, write: Write) -> None:
-    """Transfer the counts of the counters that the new program has too."""
+    """Transfer the counts of the direct counters that the new program has too."""
     defaults = p4rt.Entity()
     defaults.direct_counter_entry.table_entry.is_default_action = True
-    counted = itertools.chain(*(_all(read, path) for path in _COUNTED), read(defaults))
+    counted = itertools.chain(_all(read, ("direct_counter_entry",)), read(defaults))
     for entity in counted:
         with contextlib.suppress(Refusal):
             write(p4rt.Update(type=p4rt.Update.MODIFY, entity=entity))
@@ -59,8 +62,23 @@ def keep_registers(old: Engine, new: Engine) -> None:
     """Transfer the registers that both programs have."""
     for register in new.program.registers:
         if register in old.program.registers:
-            cells = old.arrays.register(register.name, 0, register.size)
-            new.arrays.set_register(register.name, 0, cells)
+            for first, count in _portions(register.size):
+                cells = old.arrays.raw_register(register.name, first, count)
+                new.arrays.set_raw_register(register.name, first, cells)
+
+
+def keep_counters(old: Engine, new: Engine, counters: Iterable[tuple[Counter, Counter]]) -> None:
+    """Transfer the cells of counters, each under its old and its new form."""
+    for was, counter in counters:
+        for first, count in _portions(min(was.size, counter.size)):
+            cells = old.arrays.counts(was.name, first, count)
+            new.arrays.set_counts(counter.name, first, cells)
+
+
+def _portions(size: int) -> Iterator[tuple[int, int]]:
+    """Yield the first cell and the number of cells of portions that take little memory."""
+    for first in range(0, size, _AT_ONCE):
+        yield first, min(_AT_ONCE, size - first)
 
 
 def _is_written(entity: p4rt.Entity) -> bool:

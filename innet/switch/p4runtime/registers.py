@@ -1,6 +1,7 @@
 """Registers through P4Runtime: the engine's cells as RegisterEntry messages."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from innet.p4runtime import p4data_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
@@ -35,6 +36,14 @@ def write(engine: Engine, schema: Schema, entry: p4rt.RegisterEntry) -> None:
     bits = _bits(register, entry.data)
     cells = indices(register, entry)
     engine.arrays.fill_register(register.name, cells.start, len(cells), bits)
+
+
+def saved(engine: Engine, schema: Schema, entry: p4rt.RegisterEntry) -> Callable[[], None]:
+    """Return a function that sets an entry's cells to their present values. Raises Refusal."""
+    register = schema.register(entry.register_id)
+    cells = indices(register, entry)
+    raw = engine.arrays.raw_register(register.name, cells.start, len(cells))
+    return partial(engine.arrays.set_raw_register, register.name, cells.start, raw)
 
 
 def _data(register: Register, bits: int) -> p4data_pb2.P4Data:

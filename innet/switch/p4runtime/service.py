@@ -18,6 +18,7 @@ from innet.rpc.status import Refusal
 from innet.switch.p4runtime.admission import MAX_BYTES, AdmissionInterceptor
 from innet.switch.p4runtime.arbitration import Arbitration, ControllerStream
 from innet.switch.p4runtime.device import Device
+from innet.switch.p4runtime.parts import parts
 from innet.switch.p4runtime.refusals import exhausted, forbidden, unsupported
 from innet.switch.p4runtime.revoked_clients import RevocationInterceptor
 
@@ -29,8 +30,6 @@ PORTS_DOWN_METADATA = "switch-ports-down"
 
 _API_VERSION = "1.4.1"
 _MAX_STREAMS, _CALLS = 64, 16
-_ENTITIES_PER_RESPONSE = 1000
-_RESPONSE_BYTES = 1 << 20  # by default a client takes messages of up to 4 MiB
 _log = structlog.get_logger("innet.switch")
 
 
@@ -97,7 +96,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         with _answering_refusals(context):
             self.arbitration.check_device(request.device_id)
             found, results = self.device.read(request.entities)
-        for part in _parts(found):
+        for part in parts(found):
             yield p4rt.ReadResponse(entities=part)
         if any(results):
             _abort_with_details(context, results)
@@ -209,20 +208,6 @@ def _answering_refusals(context: Any) -> Iterator[None]:
         yield
     except Refusal as refusal:
         context.abort(refusal.code, str(refusal))
-
-
-def _parts(entities: Sequence[p4rt.Entity]) -> Iterator[list[p4rt.Entity]]:
-    """Yield the entities in parts for one response each. A large entity has a part for itself."""
-    part: list[p4rt.Entity] = []
-    size = 0
-    for entity in entities:
-        size += entity.ByteSize()
-        if part and (size > _RESPONSE_BYTES or len(part) == _ENTITIES_PER_RESPONSE):
-            yield part
-            part, size = [], entity.ByteSize()
-        part.append(entity)
-    if part:
-        yield part
 
 
 def _stream_error(message: p4rt.StreamMessageRequest, refusal: Refusal) -> p4rt.StreamError:

@@ -4,13 +4,12 @@ The engine only matches packets. This module keeps the entries as clients wrote 
 can be read back.
 """
 
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from innet.p4runtime import p4runtime_pb2 as p4rt
-from innet.switch.constants import MISS, NO_BUNDLE
+from innet.switch.constants import MISS
 from innet.switch.engine import Engine
+from innet.switch.p4runtime.aging import Aging, StoredEntry
 from innet.switch.p4runtime.default_entries import DefaultEntries
 from innet.switch.p4runtime.entities import Table
 from innet.switch.p4runtime.entry_messages import (
@@ -19,7 +18,6 @@ from innet.switch.p4runtime.entry_messages import (
     check_content,
     check_timeout,
     copy_meter,
-    idle_message,
     set_action,
 )
 from innet.switch.p4runtime.entry_state import with_state, write_state
@@ -28,20 +26,6 @@ from innet.switch.p4runtime.profiles import Profiles
 from innet.switch.p4runtime.refusals import already_exists, exhausted, forbidden, invalid, not_found
 from innet.switch.p4runtime.schema import Schema
 
-_NS = 1_000_000_000
-_MIN_INTERVAL = 0.01  # seconds between two searches for idle entries
-
-
-@dataclass
-class StoredEntry:
-    """An entry as it can be read back, with its id in the engine and the bundle of its actions."""
-
-    id: int
-    message: p4rt.TableEntry
-    bundle: int = NO_BUNDLE
-    idle_from: int = field(default_factory=time.monotonic_ns)
-    """The time in ns at which the idle timeout last began, if no packet has matched since."""
-
 
 class Tables:
     """The table entries of one loaded program."""
@@ -49,6 +33,7 @@ class Tables:
     def __init__(self, engine: Engine, schema: Schema, profiles: Profiles) -> None:
         self._engine, self._schema, self._profiles = engine, schema, profiles
         self.defaults = DefaultEntries(engine, profiles)
+        self.aging = Aging(engine)
         self._entries: dict[int, dict[Key, StoredEntry]] = {
             table.id: dict(self._initial(table)) for table in schema.tables.values()
         }
@@ -77,6 +62,7 @@ class Tables:
             stored = self.stored(table, message)
             self._engine.entries.remove(table.name, stored.id)
             self._profiles.release(table, stored.bundle)
+            self.aging.forget(stored)
             del self._entries[table.id][entry_key(table, message)]
 
     def read(self, wanted: p4rt.TableEntry) -> Iterator[p4rt.TableEntry]:
@@ -127,22 +113,6 @@ class Tables:
             entry.ClearField("action")
         return entry
 
-    def idle(self) -> tuple[list[p4rt.TableEntry], float | None]:
-        """Return the entries whose idle timeout is over, and the seconds until another may be."""
-        over, waits, now = [], [], time.monotonic_ns()
-        for table in self._schema.tables.values():
-            for stored in self._entries[table.id].values() if table.ages else ():
-                timeout = stored.message.idle_timeout_ns
-                if not timeout:
-                    continue
-                idle_ns = self._engine.entries.idle_ns(table.name, stored.id)
-                idle = min(idle_ns, now - stored.idle_from)
-                if idle >= timeout:
-                    over.append(idle_message(stored.message))
-                    stored.idle_from, idle = now, 0
-                waits.append((timeout - idle) / _NS)
-        return over, max(_MIN_INTERVAL, min(waits)) if waits else None
-
     def _read_table(
         self, table: Table, wanted: p4rt.TableEntry, filters: dict[str, object]
     ) -> Iterator[p4rt.TableEntry]:
@@ -179,7 +149,9 @@ class Tables:
         with self._engine.held():
             number = self._engine.entries.insert(table.name, values, masks, rank, *call)
             write_state(self._engine, table, number, message)
-        self._entries[table.id][key] = StoredEntry(number, canonical(message), call[-1])
+        stored = StoredEntry(number, canonical(message), call[-1])
+        self._entries[table.id][key] = stored
+        self.aging.watch(table.name, stored)
 
     def _modify(self, table: Table, stored: StoredEntry, message: p4rt.TableEntry) -> None:
         if stored.message.is_const:
@@ -192,4 +164,4 @@ class Tables:
             write_state(self._engine, table, stored.id, message)
         self._profiles.release(table, stored.bundle)
         stored.message, stored.bundle = canonical(message), call[-1]
-        stored.idle_from = time.monotonic_ns()
+        self.aging.watch(table.name, stored)

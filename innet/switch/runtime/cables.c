@@ -84,8 +84,11 @@ static struct cable *make_cable(uint32_t cores, int peer, int *files)
 static void set_cable(struct sw *core, uint32_t number, struct shared_cable cable)
 {
     rt_hold(core);
-    if (core->ports[number].cable.memory)
-        close(core->ports[number].cable.wakeup);
+    int old = core->ports[number].cable.wakeup;
+    if (core->ports[number].cable.memory) { /* closing alone would not end the watch: a worker has it, too */
+        epoll_ctl(core->poller, EPOLL_CTL_DEL, old, NULL);
+        close(old);
+    }
     core->ports[number].cable = cable;
     if (cable.memory)
         watch(core->poller, cable.wakeup, number, FRAMES_EVENT);

@@ -37,11 +37,13 @@ uint32_t rt_direct_meter(struct sw *sw, struct entry *entry, uint32_t input)
     return entry->meter ? meter_colour(entry->meter, rt_now_us(sw), input) : GREEN;
 }
 
-/* Configures one cell. With NULL, the cell is always green. The index must be inside of the array. */
-void rt_set_meter(struct sw *sw, uint32_t meter, uint32_t index, const struct meter_config *config)
+/* Configures cells. With NULL, they are always green. The indices must be inside of the array. */
+void rt_set_meter(struct sw *sw, uint32_t meter, uint32_t first, uint32_t cells,
+                  const struct meter_config *config)
 {
     rt_hold(sw);
-    configure_meter(&sw->externs.meters[meter][index], config);
+    for (uint32_t i = 0; i < cells; i++)
+        configure_meter(&sw->externs.meters[meter][first + i], config);
     rt_release(sw);
 }
 

@@ -168,10 +168,11 @@ static void flush_all(struct sw *sw)
     replication_flush(&sw->replication);
 }
 
-/* A frame joins the waiting ones if all of these have the same size. The new frame may be shorter. */
+/* A frame joins the waiting ones if all of these have the same size. The new frame may be shorter, but
+ * not empty: the kernel makes no datagram of it. */
 static bool fits(const struct port *port, uint32_t bytes)
 {
-    return port->segment && port->out_frames < MOST_SEGMENTS
+    return port->segment && bytes && port->out_frames < MOST_SEGMENTS
            && port->out_bytes + bytes <= MOST_SENT_BYTES && bytes <= port->segment
            && port->out_bytes == port->out_frames * port->segment;
 }

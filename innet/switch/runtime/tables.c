@@ -450,9 +450,14 @@ void rt_entry_count(struct sw *sw, uint32_t table_id, uint32_t id, struct count 
     exchange_count(sw, id == RT_MISS ? &table->miss.hits : &table->by_id[id]->hits, with, set);
 }
 
-void rt_counter(struct sw *sw, uint32_t counter, uint32_t index, struct count *with, bool set)
+/* Does the same for several cells. The indices must be inside of the array. */
+void rt_counter(struct sw *sw, uint32_t counter, uint32_t first, uint32_t cells, struct count *with,
+                bool set)
 {
-    exchange_count(sw, &sw->counters[counter][index], with, set);
+    rt_hold(sw);
+    for (uint32_t i = 0; i < cells; i++)
+        exchange_count(sw, &sw->counters[counter][first + i], &with[i], set);
+    rt_release(sw);
 }
 
 /* Returns the nanoseconds since a packet last matched the entry, or since it was inserted. */
