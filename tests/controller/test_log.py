@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run, serving
+from commands import BIN, run, serving
 from racks import WITHIN, Rack, free_cables, means, rack
 from structlog.testing import capture_logs
 from switches import running_switch
@@ -18,12 +19,38 @@ from innet.controller.audit import Refusals
 from innet.controller.server import ControllerServer
 from innet.errors import NotAuthorized
 from innet.host.join import join
+from innet.local.processes import announced, spawned
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.client import connect, translated
 
 VECTOR = np.ones(100, np.float32)
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
+
+
+@pytest.mark.parametrize("log", ["a full disk", "a pipe that nobody reads"])
+def test_a_controller_whose_log_cannot_be_written_goes_on(log: str):
+    serve = [BIN / "innet", "controller", "--address", "127.0.0.1:0"]
+    with contextlib.ExitStack() as stack:
+        if log == "a full disk":
+            written = stack.enter_context(Path("/dev/full").open("w")).fileno()
+        else:
+            read, written = os.pipe()
+            stack.callback(os.close, written)
+            os.close(read)
+        switch = stack.enter_context(running_switch(1))
+        process = stack.enter_context(spawned(serve, stderr=written))
+        address = announced(process, "controller")
+        channel, stub = connect(address, WITHIN)
+        with channel, translated("make a job"):
+            stub.AddSwitch(pb.AddSwitchRequest(name="tor", grpc_address=switch.address, ports=[1]))
+            token = stub.CreateJob(pb.CreateJobRequest(name="train", switch="tor", workers=1)).token
+            [link] = free_cables(switch)
+            with join(address, "train", 0, link, token=token) as agent:
+                assert agent.all_reduce(VECTOR).tolist() == VECTOR.tolist()
+            stub.DeleteJob(pb.DeleteJobRequest(name="train"))
+        process.terminate()
+        process.wait(WITHIN)
 
 
 def test_a_log_in_json_tells_what_happened_to_a_job():
