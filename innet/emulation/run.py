@@ -22,9 +22,8 @@ from innet.machine.private import make_folder
 from innet.machine.scratch import scratch_folder
 from innet.terminal.app import print_error
 from innet.terminal.console import PlainConsole
-from innet.terminal.signals import INTERRUPTS, Stopped
+from innet.terminal.signals import Stopped
 
-_INTERRUPTED = 130
 RUN_FOLDER = Path("/run/innet")
 """The folder for the files of running emulations. Only root can write there."""
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -71,14 +70,11 @@ class _Emulation:
 
     def run(self) -> int:
         """Run the emulation, and return the exit status."""
-        INTERRUPTS.catch()
         try:
             return self._emulate()
         except InnetError as problem:
             print_error(problem)
             return problem.exit_code
-        except KeyboardInterrupt:
-            return _INTERRUPTED
 
     def _emulate(self) -> int:
         from innet.emulation import network
