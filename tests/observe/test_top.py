@@ -1,16 +1,21 @@
 """The tables of `innet top` for made-up samples."""
 
 import io
+import itertools
 import re
+import time
 
 import pytest
 from rich.console import Console
 
+from innet.observe import top
 from innet.observe.overview import Overview
 from innet.observe.rates import Rates, RateTracker
 from innet.observe.sample import Sample
 from innet.observe.screen import Screen
 from innet.rpc import innet_pb2 as pb
+from innet.terminal.console import PlainConsole
+from innet.wire.layout import MOST_WORKERS
 
 
 def sample(at: float, silent: float = 0.0, workers: int = 2, **progress: float) -> Sample:
@@ -171,3 +176,21 @@ def test_the_slots_that_a_job_borrows_or_has_lent_are_shown(slots: int, kept: in
     one.job.slots, one.job.min_slots, one.job.asked_slots = slots, kept, 64
     heads, job, *_ = lines(Screen(), Overview(10.0, (one,), ()))
     assert job[heads.index("slots")] == words
+
+
+def test_a_screen_is_made_at_once_for_thousands_of_workers():
+    class Enough(Exception):
+        pass
+
+    def take() -> Overview:
+        if next(moments) == 4:
+            raise Enough
+        return Overview(1.0, (large,), (switch(0),), detailed=True)
+
+    moments, large = itertools.count(1), sample(1.0, workers=MOST_WORKERS)
+    console = PlainConsole(file=io.StringIO(), force_terminal=True, width=200, height=30)
+    began = time.process_time()
+    with pytest.raises(Enough):
+        top.run(take, console, interval=0.0, once=False)
+    assert time.process_time() - began < 5
+    assert "10.0.0.1:20000" in console.file.getvalue()
