@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import gc
+import io
 import os
 import signal
 import sys
@@ -41,6 +42,9 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
+    if isinstance(sys.stdout, io.TextIOWrapper):  # it may lack letters that others have written
+        with contextlib.suppress(OSError):  # it was a file before a fork, and is a pipe now
+            sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             app(args=arguments, standalone_mode=True)

@@ -303,6 +303,18 @@ def test_output_that_finds_the_disk_full_ends_with_code_1(command: str, unbuffer
     assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device\n")
 
 
+def test_letters_that_the_terminal_lacks_are_escaped(tmp_path: Path):
+    measured = tmp_path / "measured.json"
+    measured.write_text('{"transfers": [{"bytes": 1000, "seconds": 1e-5}]}')
+    done = subprocess.run(
+        [str(BIN / "innet"), "model", "fit", str(measured)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False, capture_output=True, text=True, timeout=WITHIN,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(r"\u03b1  latency")
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 def test_commands_run_with_closed_files(closed: str):
     for command in ("model capacity", "model capacity --json", "model scaling --size x"):
