@@ -68,7 +68,7 @@ def stuck(rack: Rack, links: tuple[str, ...], vector: np.ndarray) -> Iterator[No
     """Run a job in which all workers but one wait for that one."""
     with job(rack, "stuck", links) as agents:
         waiting = [agent.submit(vector) for agent in agents[1:]]
-        while any(agent.progress().missing != 1 for agent in agents[1:]):
+        while any(list(agent.progress().missing) != [0] for agent in agents[1:]):
             time.sleep(0.01)  # until the switch has reported that worker 0 is missing
         yield
         late = agents[0].submit(vector)

@@ -20,6 +20,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
@@ -67,8 +68,8 @@ def rack(jobs: int, slots: int, delay_ms: float) -> Iterator[Rack]:
     ends = [f"127.0.0.1:{switch}/127.0.0.1:{ours}" for ours, switch, _, _ in cables]
     interfaces = [f"-i{number}@udp:{end}" for number, end in enumerate(ends, 1)]
     links = [f"udp:127.0.0.1:{worker}/127.0.0.1:{ours}" for _, _, ours, worker in cables]
-    line = [*command("benchmarks.delay_line"), str(delay_ms), *map(str, ports)]
-    line[2] = "import typer; from benchmarks.delay_line import main; typer.run(main)"
+    code = "import typer; from benchmarks.delay_line import main; typer.run(main)"
+    line = [sys.executable, "-c", code, str(delay_ms), *map(str, ports)]
     run_switch = [*command("innet.switch.cli"), "--no-p4", "--grpc-server-addr", "127.0.0.1:0"]
     run_controller = [*command("innet.cli"), "controller", "--address", "127.0.0.1:0"]
     with (

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -89,9 +90,14 @@ def train(
     """Run the workers of one training and wait for them."""
     task = progress.add_task(f"training over {network}", total=epochs, loss=float("nan"))
     started = time.monotonic()
-    command = [sys.executable, "-m", _TRAINING, network, str(epochs), str(workers)]
+    command = [sys.executable, "-P", "-m", _TRAINING, network, str(epochs), str(workers)]
     summaries: dict[int, dict[str, Any]] = {}
-    with spawned(command, {**environment, "OMP_NUM_THREADS": "1"}) as process:
+    variables = {**environment, "OMP_NUM_THREADS": "1"}
+    # A file takes any number of warnings. A pipe that nobody reads yet would stop the workers.
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        spawned(command, variables, stderr=errors) as process,
+    ):
         for line in process.stdout or ():
             said = json.loads(line)
             rank = said.pop("rank")
@@ -100,8 +106,8 @@ def train(
             elif rank == 0:
                 progress.update(task, completed=said["epoch"], loss=said["loss"])
         if process.wait() or len(summaries) < workers:
-            problem = process.stderr.read() if process.stderr else ""
-            raise InnetError(f"a worker of the {network} training failed:\n{problem}")
+            errors.seek(0)
+            raise InnetError(f"a worker of the {network} training failed:\n{errors.read()}")
     by_rank = [summaries[rank] for rank in range(workers)]
     return TrainingResult(by_rank, time.monotonic() - started)
 

@@ -17,7 +17,7 @@ _MAX_VALUE_CHARACTERS, _MAX_REASON_CHARACTERS = 60, 200
 
 
 class _Bounded(yaml.SafeLoader):
-    """A loader that refuses aliases, tags, and nesting deeper than `MAX_DEPTH`."""
+    """A loader that refuses aliases, tags, repeated keys, and nesting deeper than `MAX_DEPTH`."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -36,6 +36,16 @@ class _Bounded(yaml.SafeLoader):
             return super().compose_node(parent, index)
         finally:
             self._depth -= 1
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:  # YAML would keep the last and drop the others
+                    raise _refusal(f"{quoted(key.value)} is there twice: keep one", key.start_mark)
+                seen.add((key.tag, key.value))
+        return node
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:

@@ -60,7 +60,8 @@ class HostExit:
         if self.code is None:
             return "stopped"
         if self.code < 0:
-            return f"killed by {signal.Signals(-self.code).name}"
+            known = {each.value: each.name for each in signal.Signals}
+            return f"killed by {known.get(-self.code, f'signal {-self.code}')}"  # some have no name
         return f"exit code {self.code}"
 
 

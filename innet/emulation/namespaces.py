@@ -10,6 +10,7 @@ Emulations that run at the same time cannot interfere, whatever their interfaces
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from innet.errors import InnetError
+from innet.terminal.signals import INTERRUPTS, Stopped
 
 _NEW_MOUNTS, _NEW_PROCESSES, _NEW_NETWORK = 0x00020000, 0x20000000, 0x40000000
 _BIND, _RECURSIVE, _PRIVATE = 1 << 12, 1 << 14, 1 << 18
@@ -30,21 +32,26 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def run_in_namespaces(run: Callable[[], int]) -> int:
     """Call `run` in new namespaces. Return its result, or 128 plus the signal that ended it.
 
-    Signals that this process gets are passed on to the new one. Raises InnetError without root.
+    Signals that this process gets are passed on to the new one, where they raise KeyboardInterrupt or
+    Stopped. Raises InnetError without root.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED_SIGNALS)
+    ended, alive = os.pipe()  # when this process has ended, nobody has `alive` any more
     try:
         home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         try:
             _unshare(_NEW_PROCESSES)  # holds for children that are born from here on
             child = os.fork()
             if child == 0:
-                _run_child(run, before)
+                os.close(alive)
+                _run_child(run, before, ended)
         finally:
             _LIBC.setns(home, _NEW_PROCESSES)
             os.close(home)
         return _wait(child)
     finally:
+        os.close(ended)
+        os.close(alive)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -57,11 +64,15 @@ def bind_mount(source: Path, target: Path) -> None:
         _mount(str(source), str(target), None, _BIND)
 
 
-def _run_child(run: Callable[[], int], mask: Iterable[int]) -> None:
+def _run_child(run: Callable[[], int], mask: Iterable[int], parent_ended: int) -> None:
     """Run the child, from its start to its exit."""
     status = 1
     try:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if select.select([parent_ended], [], [], 0)[0]:  # before the request
+            raise Stopped(signal.SIGKILL)
+        # The first process of a namespace never gets a signal for which it has no handler.
+        INTERRUPTS.catch()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _unshare(_NEW_NETWORK | _NEW_MOUNTS)
         _mount("none", "/", None, _RECURSIVE | _PRIVATE)
@@ -73,6 +84,8 @@ def _run_child(run: Callable[[], int], mask: Iterable[int]) -> None:
         status = run()
     except SystemExit as end:  # such as rich's, when nobody reads the output
         status = end.code if isinstance(end.code, int) else 1
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
     except BaseException as problem:  # noqa: BLE001 - this process has no caller to raise it to
         with contextlib.suppress(Exception):
             sys.excepthook(type(problem), problem, problem.__traceback__)

@@ -13,6 +13,13 @@ from innet.errors import UsageError
 _MEGABIT = 1e6 / 8
 
 
+def check_format(path: Path) -> None:
+    """Raise UsageError if the name of a file does not tell a format in which it can be drawn."""
+    formats = Figure().canvas.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in formats:
+        raise UsageError(f"cannot draw to {path}: choose one of {', '.join(sorted(formats))}")
+
+
 def draw(samples: TrafficSeries, links: Sequence[PlannedLink], path: Path) -> None:
     """Draw two diagrams, one above the other: traffic up the links, and traffic down.
 

@@ -22,9 +22,8 @@ from innet.machine.private import make_folder
 from innet.machine.scratch import scratch_folder
 from innet.terminal.app import print_error
 from innet.terminal.console import PlainConsole
-from innet.terminal.signals import INTERRUPTS, Stopped
+from innet.terminal.signals import Stopped
 
-_INTERRUPTED = 130
 RUN_FOLDER = Path("/run/innet")
 """The folder for the files of running emulations. Only root can write there."""
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -53,7 +52,9 @@ def emulate(topology: Path, command: Sequence[str], options: Options) -> int:
         if path and not path.absolute().parent.is_dir():
             raise UsageError(f"cannot write to {path}: there is no folder {path.parent}")
     if options.plot:
-        import matplotlib  # noqa: F401, ICN001 - if missing, fail now and not at the end
+        from innet.emulation.plot import check_format
+
+        check_format(options.plot)  # now and not at the end
     with scratch_folder(make_folder(RUN_FOLDER)) as folder:
         emulation = _Emulation(topology.stem, planned, command, options, folder)
         return run_in_namespaces(emulation.run)
@@ -71,14 +72,11 @@ class _Emulation:
 
     def run(self) -> int:
         """Run the emulation, and return the exit status."""
-        INTERRUPTS.catch()
         try:
             return self._emulate()
         except InnetError as problem:
             print_error(problem)
             return problem.exit_code
-        except KeyboardInterrupt:
-            return _INTERRUPTED
 
     def _emulate(self) -> int:
         from innet.emulation import network

@@ -19,8 +19,11 @@ _LIBC = ctypes.CDLL(None)
 
 
 def command(module: str) -> list[str]:
-    """Return a command that runs a module's ``main`` with this interpreter."""
-    return [sys.executable, "-c", f"from {module} import main; main()"]
+    """Return a command that runs a module's ``main`` with this interpreter.
+
+    Files in the current folder are not imported, whatever they are called.
+    """
+    return [sys.executable, "-P", "-c", f"from {module} import main; main()"]
 
 
 @contextlib.contextmanager

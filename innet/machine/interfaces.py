@@ -8,11 +8,12 @@ import struct
 from ipaddress import IPv4Address
 from pathlib import Path
 
-_SIOCGIFADDR, _SIOCETHTOOL = 0x8915, 0x8946
+from innet.machine import netlink
+
+_SIOCETHTOOL = 0x8946
 _GET_DRIVER, _GET_TX_CHECKSUMS, _GET_FLAGS, _GET_CHANNELS = 0x3, 0x16, 0x25, 0x3C  # linux/ethtool.h
 _TAKES_TAGS = 1 << 8
 _CHANNELS = struct.Struct("=20xI8xI")  # the counts of receive-only and of combined channels
-_ADDRESS = slice(20, 24)  # in struct ifreq, of a struct sockaddr_in
 _DRIVER = slice(4, 36)
 _INTERFACES = Path("/sys/class/net")
 _ROUTES = Path("/proc/net/route")
@@ -30,9 +31,11 @@ def interface_to(ip: str) -> str:
 def interface_at(ip: str) -> str:
     """Return the interface that has an IPv4 address of this machine, or "" if none has it."""
     own = socket.inet_aton(ip)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        names = (name for _, name in socket.if_nameindex())
-        return next((name for name in names if _address(sock, name) == own), "")
+    with contextlib.suppress(OSError):  # it is removed at this moment
+        for index, address in netlink.ipv4_addresses():
+            if address == own:
+                return socket.if_indextoname(index)
+    return ""
 
 
 def bits_per_second(interface: str) -> int:
@@ -97,12 +100,6 @@ def _ethtool(interface: str, request: bytes) -> bytes:
         except OSError:
             return b""
     return buffer.raw
-
-
-def _address(sock: socket.socket, interface: str) -> bytes:
-    with contextlib.suppress(OSError):  # it has no address
-        return fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("16s24x", interface.encode()))[_ADDRESS]
-    return b""
 
 
 def _number(text: str) -> int:

@@ -15,6 +15,7 @@ _HEADER = struct.Struct("=IHHII")
 _LINK, _ADDRESS = struct.Struct("=BxHiII"), struct.Struct("=BBBBI")
 _ATTRIBUTE = struct.Struct("=HH")
 _LINK_BELOW, _QDISC, _MASTER, _LINK_INFO, _INFO_KIND = 5, 6, 10, 18, 1
+_OWN = 2
 _SCOPE_LINK = 253
 _ROOM = 1 << 17
 
@@ -50,6 +51,14 @@ def has_address(index: int) -> bool:
     """Return whether an interface has an IP address that is not link-local. Raises OSError."""
     addresses = (_ADDRESS.unpack_from(message) for message in _dump(_GET_ADDRESS))
     return any(each == index and scope < _SCOPE_LINK for *_, scope, each in addresses)
+
+
+def ipv4_addresses() -> Iterator[tuple[int, bytes]]:
+    """Yield the index of an interface and 4 bytes for each of its IPv4 addresses. Raises OSError."""
+    for message in _dump(_GET_ADDRESS):
+        family, *_, index = _ADDRESS.unpack_from(message)
+        if family == socket.AF_INET:
+            yield index, _attributes(message[_ADDRESS.size :]).get(_OWN, b"")
 
 
 def _dump(kind: int) -> Iterator[bytes]:

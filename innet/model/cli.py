@@ -138,7 +138,10 @@ def fit_link(
     _out.print(f"S  synchronization  {link.sync:.4g} s")
     _out.print(f"{found.measurements} measurements, off by {found.error:.1%} (root mean square)")
     if output:
-        output.write_text(json.dumps(asdict(link)) + "\n")
+        try:
+            output.write_text(json.dumps(asdict(link)) + "\n")
+        except OSError as problem:
+            raise UsageError(f"cannot write to {output}: {problem.strerror}") from None
 
 
 @app.command("capacity")
@@ -207,7 +210,7 @@ def simulate_slots(
     slots: SlotCount = 512,
     lanes: Lanes = 256,
     seed: Annotated[
-        int, typer.Option(help="Seed of losses, slow links and background traffic.")
+        int, typer.Option(min=0, help="Seed of losses, slow links and background traffic.")
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -321,7 +324,9 @@ def show_scaling(
     draws: Annotated[int, typer.Option(min=1, help="Steps simulated for each size.")] = 10,
     slots: SlotCount = 512,
     lanes: Lanes = 256,
-    seed: Annotated[int, typer.Option(help="Seed of compute times and background traffic.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of compute times and background traffic.")
+    ] = 0,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the results into this image file.")
     ] = None,

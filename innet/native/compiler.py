@@ -51,6 +51,20 @@ def _compile(
     constants: Constants,
     libraries: Sequence[str] = (),
 ) -> Path:
+    try:
+        return _compiled(suffix, flags, key, sources, constants, libraries)
+    except OSError as problem:  # a full disk, or a compiler that is no program
+        raise CompilerError(f"the C code cannot be compiled: {problem}") from None
+
+
+def _compiled(
+    suffix: str,
+    flags: Sequence[str],
+    key: Iterable[bytes],
+    sources: Callable[[], Mapping[str, bytes]],
+    constants: Constants,
+    libraries: Sequence[str],
+) -> Path:
     compiler = find_compiler()
     defined = header(constants)
     digest = _digest(compiler, [*flags, *libraries], [*key, defined])

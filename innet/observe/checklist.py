@@ -160,10 +160,13 @@ def compiler(_: Environment) -> Finding:
         path = find_compiler()
     except InnetError as why:
         return problem("C compiler", str(why), "on Debian or Ubuntu: apt-get install gcc")
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        return problem("C compiler", f"{path} does not run", "set CC to one that does")
-    return good("C compiler", f"{path}: {done.stdout.partition(chr(10))[0]}")
+    with contextlib.suppress(OSError):  # it is no program
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, errors="replace", check=False
+        )
+        if not done.returncode:
+            return good("C compiler", f"{path}: {done.stdout.partition(chr(10))[0]}")
+    return problem("C compiler", f"{path} does not run", "set CC to one that does")
 
 
 def cache(_: Environment) -> Finding:

@@ -6,6 +6,7 @@ from innet.model.all_reduce import SlotParameters
 from innet.model.capacity import aligned
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
+from innet.observe.stalls import in_words
 from innet.observe.subjects import ObservedJob, ObservedWorker, ranks
 from innet.rpc import innet_pb2 as pb
 
@@ -247,6 +248,6 @@ UNEXPLAINED: Rule[ObservedJob] = Rule(
     "workers wait, and no known cause fits",
     "run the command again in a few seconds; if the finding stays, `innet capture` on a worker shows its "
     "packets",
-    lambda it: map(str, it.stalls),
+    lambda it: in_words(it.stalls),
 )
 """The finding about stalls for which no rule has found a problem."""

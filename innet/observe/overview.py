@@ -69,8 +69,8 @@ def read_overview(stub: rpc.ControllerStub, job: str = "") -> Overview:
     at = time.monotonic()
     switches = dict(_switches(stub))
     listed = pb.ListJobsResponse() if job else _list(stub)
-    jobs = [_job(stub, job)] if job else list(_jobs(stub, listed))
-    samples = tuple(_sample(at, each, switches) for each in jobs)
+    jobs = [_job(stub, job)] if job else _jobs(stub, listed)
+    samples = tuple(_sample(asked_at, each, switches) for asked_at, each in jobs)
     return Overview(at, samples, tuple(switches.values()), bool(job), listed.left_out)
 
 
@@ -79,9 +79,9 @@ def read_without_counters(stub: rpc.ControllerStub) -> Overview:
 
     Switches and jobs have no counters. Raises ControllerError.
     """
-    at = time.monotonic()
     with translated("read the switches and jobs"):
         listed = stub.ListSwitches(pb.ListSwitchesRequest()).switches
+        at = time.monotonic()
         jobs = stub.ListJobs(pb.ListJobsRequest(detailed=True)).jobs
     switches = {each.name: each for each in listed}
     samples = tuple(_sample(at, each, switches) for each in jobs)
@@ -109,7 +109,7 @@ def _list(stub: rpc.ControllerStub) -> pb.ListJobsResponse:
     return found
 
 
-def _jobs(stub: rpc.ControllerStub, listed: pb.ListJobsResponse) -> Iterator[pb.Job]:
+def _jobs(stub: rpc.ControllerStub, listed: pb.ListJobsResponse) -> Iterator[tuple[float, pb.Job]]:
     for job in listed.jobs:
         try:
             yield _job(stub, job.name)
@@ -117,7 +117,8 @@ def _jobs(stub: rpc.ControllerStub, listed: pb.ListJobsResponse) -> Iterator[pb.
             continue  # deleted since it was listed
 
 
-def _job(stub: rpc.ControllerStub, name: str) -> pb.Job:
+def _job(stub: rpc.ControllerStub, name: str) -> tuple[float, pb.Job]:
+    """Return a job, and the time of the question: the workers' silence counts up to then."""
+    at = time.monotonic()
     with translated(f"read the job {name!r}"):
-        found: pb.Job = stub.GetJob(pb.GetJobRequest(name=name))
-    return found
+        return at, stub.GetJob(pb.GetJobRequest(name=name))

@@ -8,7 +8,11 @@ from innet.observe.sample import Sample
 from innet.rpc import innet_pb2 as pb
 
 _MIN_GAP_S = 0.05
-"""Heartbeats that were heard less than this apart are the same heartbeat."""
+"""Heartbeats that were heard less than this apart are the same heartbeat.
+
+So are those that were heard less than half a heartbeat's interval apart. With thousands of workers it is
+many seconds, and answers of the controller take long.
+"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class RateTracker:
         for rank, member in sample.members.items():
             key, heard_at = (sample.job.name, rank), sample.heard_at(rank)
             before_at, before = self._heard.get(key, (heard_at, member.progress))
-            if heard_at - before_at > _MIN_GAP_S:
+            if heard_at - before_at > max(_MIN_GAP_S, sample.job.heartbeat_s / 2):
                 self._rates[key] = Rates.between(before, member.progress, heard_at - before_at)
                 self._heard[key] = heard_at, member.progress
             self._heard.setdefault(key, (heard_at, member.progress))

@@ -114,11 +114,12 @@ class Observation:
 
 def sample_job(stub: rpc.ControllerStub, job: str) -> Sample:
     """Sample one job. Raises NotFound or ControllerError."""
+    at = time.monotonic()  # the workers' silence counts up to now, however long switches take
     with translated(f"read the job {job!r}"):
         found = stub.GetJob(pb.GetJobRequest(name=job))
         names = dict.fromkeys([found.switch, *(each.switch for each in found.tree)])
         first, *others = [stub.GetSwitch(pb.GetSwitchRequest(name=name)) for name in names]
-    return Sample(time.monotonic(), found, first, tuple(others))
+    return Sample(at, found, first, tuple(others))
 
 
 def sample_twice(

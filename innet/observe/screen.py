@@ -21,12 +21,15 @@ class Screen:
     def __init__(self) -> None:
         self._viewer = Viewer()
 
-    def show(self, now: Overview) -> RenderableType:
-        """Return the tables of a moment. Rates appear from the second moment on."""
+    def show(self, now: Overview, lines: int | None = None) -> RenderableType:
+        """Return the tables of a moment. Rates appear from the second moment on.
+
+        With `lines`, they have no more rows than fit a screen, which takes thousands of rows too long.
+        """
         view = self._viewer.see(now)
-        tables: list[RenderableType] = [_jobs(view.jobs), _switches(view.switches)]
+        tables: list[RenderableType] = [_jobs(view.jobs[:lines]), _switches(view.switches)]
         if view.detailed:
-            tables[1:1] = [_members(job) for job in view.jobs]
+            tables[1:1] = [_members(job, lines) for job in view.jobs]
             tables[2:2] = [_tree(job) for job in view.jobs if job.job.tree]
         if sentence := left_out(view.left_out):
             tables.append(Text(sentence))
@@ -50,7 +53,7 @@ def _jobs(jobs: Iterable[JobView]) -> FittingTable:
     return table
 
 
-def _members(job: JobView) -> FittingTable:
+def _members(job: JobView, lines: int | None) -> FittingTable:
     table = FittingTable(
         "worker", "port", "address", "exchange", "chunks left", "exchanges/s", "chunks/s",
         "MB/s", "repeated/s", "window", "round trip", "stuck", "heard",
@@ -58,7 +61,7 @@ def _members(job: JobView) -> FittingTable:
             "window", "chunks/s", "exchanges/s", "address", "round trip", "port", "repeated/s",
         ),
     )  # fmt: skip
-    for each in job.workers:
+    for each in job.workers[:lines]:
         member, progress, address = each.status, each.status.progress, each.status.address
         left = f"{progress.remaining} of {progress.chunks}" if progress.busy else "-"
         where = f"{address.ip}:{address.udp_port}" if member.HasField("address") else "-"

@@ -1,6 +1,6 @@
 """The subjects of rules: a job as a whole, one of its workers, one of its switches."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,7 +9,7 @@ from innet.model.all_reduce import SlotParameters
 from innet.model.capacity import slots_needed
 from innet.observe.rates import lost_packets
 from innet.observe.sample import Observation
-from innet.observe.stalls import SILENT_S, STALLED_S, Stall
+from innet.observe.stalls import SILENT_S, STALLED_S, Stall, chunk_of, in_words
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.words import misplaced
 
@@ -120,6 +120,24 @@ class ObservedJob:
             for each in self.now.departures
         ]
 
+    @cached_property
+    def has_summed(self) -> bool:
+        """Return whether a worker has done an exchange."""
+        return any(worker.progress.exchange for worker in self.present)
+
+    @cached_property
+    def _behind(self) -> dict[int, frozenset[int]]:
+        return {}  # by exchange
+
+    @cached_property
+    def _confirmed(self) -> Mapping[tuple[int, int, int], set[int]]:
+        # By chunk, the ranks that have contributed: a switch tells only them that others are missing.
+        found: dict[tuple[int, int, int], set[int]] = {}
+        for each in self.workers:
+            if each.progress.busy and each.progress.missing and not each.unanswered:
+                found.setdefault(chunk_of(each.progress), set()).add(each.rank)
+        return found
+
     def _missing(self, stalled: "ObservedWorker") -> frozenset[int]:
         """Return the ranks that a worker waits for, as far as they are known.
 
@@ -128,21 +146,20 @@ class ObservedJob:
         """
         at = stalled.progress
         if self.now.path == pb.PATH_FALLBACK:
-            return frozenset(
-                other.rank
-                for other in self.workers
-                if not (other.joined and other.progress.busy)
-                or other.progress.exchange < at.exchange
-            )
+            if at.exchange not in self._behind:
+                self._behind[at.exchange] = frozenset(
+                    other.rank
+                    for other in self.workers
+                    if not (other.joined and other.progress.busy)
+                    or other.progress.exchange < at.exchange
+                )
+            return self._behind[at.exchange]
         lacking = {rank for rank in at.missing if rank < self.now.workers}
         if stalled.unanswered:
             return frozenset()
-        # The switches above only know whether a rack's sum has come. Only the workers in the rack know
-        # which of them have contributed.
-        there = {
-            rank for rank in lacking if self.now.tree and self.workers[rank].has_contributed(at)
-        }
-        return frozenset(lacking - there - self.ranks_unanswered_above)
+        # The switches above only know of the rack's sum. The workers there know who has contributed.
+        there = self._confirmed.get(chunk_of(at), ()) if self.now.tree else ()
+        return frozenset(lacking.difference(there, self.ranks_unanswered_above))
 
 
 @dataclass(frozen=True)
@@ -192,9 +209,8 @@ class ObservedWorker:
         finished.
         """
         now = self.job.now
-        has_summed = any(worker.progress.exchange for worker in self.job.present)
         return self.rank in self.job.observation.before.members or (
-            now.quorum == now.workers and has_summed
+            now.quorum == now.workers and self.job.has_summed
         )
 
     @cached_property
@@ -219,7 +235,7 @@ class ObservedWorker:
     def waiting_evidence(self) -> tuple[str, ...]:
         """Return the workers that wait for it, in words."""
         sentence = f"the others have waited {self.job.now.waiting_s:.1f} s for it"
-        return (*map(str, self.stalls), *([sentence] if self.awaited else []))
+        return (*in_words(self.stalls), *([sentence] if self.awaited else []))
 
     @property
     def waited_for(self) -> int:
@@ -287,17 +303,6 @@ class ObservedWorker:
         """Return whether the controller does not reach the switch that it is attached to."""
         switch = self.job.observation.now.switches.get(self.switch)
         return switch is not None and not switch.reachable
-
-    def has_contributed(self, chunk: pb.Progress) -> bool:
-        """Return whether its own switch has confirmed its contribution to this chunk."""
-        mine = self.progress
-        same = (mine.exchange, mine.chunk, mine.sequence) == (
-            chunk.exchange,
-            chunk.chunk,
-            chunk.sequence,
-        )
-        # A switch tells only those who have contributed that others are missing.
-        return mine.busy and same and not self.unanswered and bool(mine.missing)
 
     @property
     def switch(self) -> str:

@@ -28,7 +28,11 @@ def run(take: Take, console: PlainConsole, interval: float, *, once: bool) -> No
     If the controller does not answer after the first sample, the last tables stay until it does.
     """
     screen = Screen()
-    shown: RenderableType = screen.show(take())
+
+    def lines() -> int | None:
+        return console.height if console.is_terminal and not once else None
+
+    shown: RenderableType = screen.show(take(), lines())
     if once:
         time.sleep(interval)
         console.print(screen.show(take()))
@@ -42,7 +46,7 @@ def run(take: Take, console: PlainConsole, interval: float, *, once: bool) -> No
         while True:
             time.sleep(interval)
             try:
-                shown = screen.show(take())
+                shown = screen.show(take(), lines())
                 show(shown)
             except ControllerUnreachable as problem:
                 show(Group(Text(f"{problem}; these tables are old", "bold red"), shown))

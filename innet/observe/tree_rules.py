@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from innet.observe.findings import Severity
 from innet.observe.rules import Rule
+from innet.observe.stalls import in_words
 from innet.observe.subjects import ObservedSwitch, ranks
 from innet.rpc import innet_pb2 as pb
 
@@ -19,7 +20,7 @@ def _no_answer_from_above(it: ObservedSwitch) -> Iterator[str]:
         f"{it.growth('completed')}, `pending` by {it.growth('pending')}"
     )
     yield f"below it: {_workers(it)}"
-    yield from map(str, it.held_up + it.stalls)
+    yield from in_words(it.held_up + it.stalls)
 
 
 def _waited_for(it: ObservedSwitch) -> Iterator[str]:
@@ -28,7 +29,7 @@ def _waited_for(it: ObservedSwitch) -> Iterator[str]:
         missing = [it.job.workers[rank] for rank in sorted(stall.missing & it.below)]
         if missing:
             yield f"there worker {stall.rank} waits for {ranks(missing)}"
-    yield from map(str, it.stalls)
+    yield from in_words(it.stalls)
 
 
 def _down(it: ObservedSwitch) -> bool:
@@ -43,7 +44,7 @@ def _unreachable(it: ObservedSwitch) -> Iterator[str]:
         yield f"the controller says: {it.job.now.reason}"
     if it.unanswered_workers:
         yield f"the switch does not answer {ranks(it.unanswered_workers)}"
-    yield from map(str, it.held_up + it.stalls)
+    yield from in_words(it.held_up + it.stalls)
 
 
 TREE_RULES: tuple[Rule[ObservedSwitch], ...] = (

@@ -34,8 +34,9 @@ def serve(collector: Collector, address: str, setting: str) -> Iterator[str]:
     registry.register(BuildCollector())
     try:
         server, thread = start_http_server(int(port), host.strip("[]"), registry)
-    except OSError as problem:
-        raise UsageError(f"cannot serve metrics at {address}: {problem.strerror}") from None
+    except (OSError, UnicodeError) as problem:  # no name of a host has such letters, or so many
+        why = problem.strerror if isinstance(problem, OSError) else "it is no address"
+        raise UsageError(f"cannot serve metrics at {address}: {why}") from None
     try:
         yield f"{host}:{server.server_port}"
     finally:

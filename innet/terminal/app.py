@@ -1,9 +1,14 @@
 """The run of a command line: errors become a message and an exit code."""
 
+import contextlib
+import errno
 import gc
+import io
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 
@@ -24,14 +29,28 @@ _EXTRAS = {
 }
 """The extra of innet that installs a package."""
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The errors of a disk, or of a user's share of it, that has no room."""
+
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
     """Run a command line, and exit with a code from the table in docs/commands.md.
 
-    An error has its ``exit_code``. A signal gives 128 plus its number, as in a shell.
+    An error has its ``exit_code``. A signal gives 128 plus its number, as in a shell. What is written to
+    a closed output is lost.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
+    if isinstance(sys.stdout, io.TextIOWrapper):  # it may lack letters that others have written
+        with contextlib.suppress(OSError):  # it was a file before a fork, and is a pipe now
+            sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app(args=arguments, standalone_mode=True)
+        try:
+            app(args=arguments, standalone_mode=True)
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                sys.stdout.flush()  # here an error can be told, and not at the interpreter's end
     except InnetError as problem:
         print_error(problem)
         sys.exit(problem.exit_code)
@@ -42,12 +61,26 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
         why = f"this needs {problem.name}, which comes with: pip install 'innet[{extra}]'"
         print_error(why)
         sys.exit(UsageError.exit_code)
+    except OSError as problem:
+        if problem.errno not in _FULL:
+            raise
+        print_error(problem)
+        _drop_output()
+        sys.exit(InnetError.exit_code)
     except KeyboardInterrupt:
         raise Stopped(signal.SIGINT) from None
     finally:
         # Otherwise the interpreter searches all modules for garbage at its end, which takes as long
         # as importing them.
         gc.freeze()
+
+
+def _drop_output() -> None:
+    """Drop what standard output has not taken. The interpreter's end would fail on it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_error(problem: object) -> None:

@@ -45,7 +45,8 @@ def console(*, stderr: bool = False, **options: Any) -> PlainConsole:
 
     For a pipe it is very wide, so that no value is broken over lines.
     """
-    width = None if (sys.stderr if stderr else sys.stdout).isatty() else _PIPE_WIDTH
+    file = sys.stderr if stderr else sys.stdout
+    width = None if file and file.isatty() else _PIPE_WIDTH  # a closed one is None
     return PlainConsole(stderr=stderr, width=width, **options)
 
 

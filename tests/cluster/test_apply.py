@@ -229,6 +229,11 @@ def test_a_job_whose_token_does_not_fit_the_disk_is_created_by_the_next_apply(cl
         ("switches: {'a b': {address: x, ports: 1}}", "'a b' is not a name"),
         ("switches: {a: {address: x, ports: 1, uplinks: [b]}}", "PARENT:PORT:PARENT_PORT"),
         ("switches: {a: {address: x, ports: 1, uplinks: ['b:1:1']}}", "'b', which is not in"),
+        (
+            "switches: {}\njobs:\n  j: {workers: 2}\n  j: {workers: 4}",
+            ":4: 'j' is there twice: keep one",
+        ),
+        ("switches: {}\njobs: {}\nswitches: {}", ":3: 'switches' is there twice: keep one"),
         (RING, "the uplinks form a cycle"),
         (LOST_JOB, "'b', which is not in switches"),
         ("switches: {a: {address: x, ports: -1}}", "ports.*greater than or equal to 0"),

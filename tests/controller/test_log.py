@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,6 +30,31 @@ from innet.rpc.client import connect, translated
 
 VECTOR = np.ones(100, np.float32)
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
+
+
+@pytest.mark.parametrize("log", ["a full disk", "a pipe that nobody reads"])
+def test_a_controller_whose_log_cannot_be_written_goes_on(log: str):
+    serve = [BIN / "innet", "controller", "--address", "127.0.0.1:0"]
+    with contextlib.ExitStack() as stack:
+        if log == "a full disk":
+            written = stack.enter_context(Path("/dev/full").open("w")).fileno()
+        else:
+            read, written = os.pipe()
+            stack.callback(os.close, written)
+            os.close(read)
+        switch = stack.enter_context(running_switch(1))
+        process = stack.enter_context(spawned(serve, stderr=written))
+        address = announced(process, "controller")
+        channel, stub = connect(address, WITHIN)
+        with channel, translated("make a job"):
+            stub.AddSwitch(pb.AddSwitchRequest(name="tor", grpc_address=switch.address, ports=[1]))
+            token = stub.CreateJob(pb.CreateJobRequest(name="train", switch="tor", workers=1)).token
+            [link] = free_cables(switch)
+            with join(address, "train", 0, link, token=token) as agent:
+                assert agent.all_reduce(VECTOR).tolist() == VECTOR.tolist()
+            stub.DeleteJob(pb.DeleteJobRequest(name="train"))
+        process.terminate()
+        process.wait(WITHIN)
 
 
 def test_a_log_in_json_tells_what_happened_to_a_job():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from innet.emulation.launch import HostExit
 from innet.emulation.plan import Plan, plan
 from innet.emulation.topology import CONTROLLER, Topology, load, parse
 from innet.errors import UsageError
@@ -201,3 +202,9 @@ def test_all_that_is_wrong_is_said_at_once():
 def test_a_file_that_cannot_be_read_is_named():
     with pytest.raises(UsageError, match=r"cannot read nowhere\.yaml: No such file"):
         load(Path("nowhere.yaml"))
+
+
+def test_every_end_of_a_host_has_words():
+    codes = {None: "stopped", 0: "exit code 0", 3: "exit code 3", -9: "killed by SIGKILL"}
+    for code, words in {**codes, -40: "killed by signal 40"}.items():
+        assert str(HostExit("h1", code)) == words

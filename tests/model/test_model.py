@@ -256,3 +256,16 @@ def test_simulate_prints_how_long_it_takes():
     link = LinkModel(5e-6, 8e-10)
     assert said["seconds"] == pytest.approx(all_reduce.hierarchy(1e6, link, SlotParameters()))
     assert "goodput" in run("simulate", "--workers", "4", "--model-size", "1M", "--loss", "0.001")
+
+
+def test_a_link_that_cannot_be_written_is_an_error(tmp_path):
+    path = tmp_path / "measurements"
+    path.write_text(json.dumps({"transfers": [{"bytes": 1000, "seconds": 1e-5}]}))
+    with pytest.raises(UsageError, match="No such file"):
+        run("fit", str(path), "--output", str(tmp_path / "nowhere" / "link"))
+
+
+@pytest.mark.parametrize("command", [("simulate", "--model-size", "1M"), ("scaling",)])
+def test_a_seed_below_zero_is_refused(command: tuple[str, ...]):
+    done = CliRunner().invoke(app, [*command, "--seed", "-1"])
+    assert (done.exit_code, type(done.exception)) == (2, SystemExit)

@@ -2,6 +2,7 @@
 
 import ctypes
 import enum
+import errno
 import graphlib
 import os
 import re
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 import innet
+from innet.errors import CompilerError
 from innet.host import fastpath
+from innet.native import compiler
 from innet.native.compiler import compile_library, find_compiler
 from innet.native.constants import HEADER, Constants, header
 from innet.servers.pbox import native as pbox
@@ -142,3 +145,22 @@ def test_files_call_each_other_one_way(folder: str, constants: Constants, tmp_pa
         file: {defined[name] for name in names if name in defined} for file, names in called.items()
     }
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+@pytest.mark.parametrize("obstacle", ["no program", "a full disk"])
+def test_what_keeps_the_compiler_from_its_work_is_a_compiler_error(
+    obstacle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("INNET_CACHE_DIR", str(tmp_path / "cache"))
+    if obstacle == "no program":
+        (broken := tmp_path / "cc").write_text("no program")
+        broken.chmod(0o755)
+        monkeypatch.setenv("CC", str(broken))
+    else:
+        monkeypatch.setattr(compiler, "write_files", full)
+    with pytest.raises(CompilerError, match=r"Exec format error|No space left"):
+        compiler.compile_library([], [b"key"], lambda: {"empty.c": b"int x;"})
+    assert not list((tmp_path / "cache").glob("*"))

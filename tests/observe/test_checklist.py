@@ -171,6 +171,17 @@ def test_the_command_prints_a_line_for_every_check_and_its_exit_code_says_whethe
     assert done.returncode == wrong
 
 
+def test_a_compiler_that_is_no_program_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    broken = tmp_path / "cc"
+    broken.write_text("no program")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CC", str(broken))
+    finding = found("C compiler", Role.SWITCH)
+    assert (finding.severity, finding.statement) == (Severity.PROBLEM, f"{broken} does not run")
+
+
 def test_a_machine_without_a_compiler_is_not_ready_for_a_switch():
     done = run("innet", "doctor", "--role", "switch", PATH="/nowhere", CC="")
     assert done.returncode == 1

@@ -1,6 +1,7 @@
 """The findings of `innet doctor` for made-up samples."""
 
 import copy
+import time
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from innet.observe.sample import Observation, Sample, sample_twice
 from innet.observe.tree_rules import TREE_RULES
 from innet.observe.worker_rules import WORKER_RULES
 from innet.rpc import innet_pb2 as pb
+from innet.wire.layout import MOST_WORKERS
 
 CASES = {**WORKER_CASES, **JOB_CASES}
 
@@ -64,6 +66,29 @@ def test_findings_about_ports_name_switch_and_port_in_their_first_line(counter: 
     it = Situation.well()
     it.counts(port, **{counter: 5})
     assert [each for each in diagnose(it.observation) if f"port {port} of tor" in each.statement]
+
+
+def test_of_thousands_that_wait_for_one_worker_a_few_are_named():
+    workers = MOST_WORKERS
+    members = [
+        pb.WorkerStatus(
+            rank=rank, port=1, address=pb.Address(ip="10.0.0.1", udp_port=1),
+            progress=pb.Progress(exchange=7, busy=bool(rank), stuck_s=9, chunk=rank, chunks=workers),
+        )
+        for rank in range(workers)
+    ]  # fmt: skip
+    job = pb.Job(
+        name="large", switch="tor", workers=workers, quorum=workers, slots=SLOTS, term=3,
+        path=pb.PATH_FALLBACK, members=members,
+    )  # fmt: skip
+    switch = pb.Switch(name="tor", reachable=True)
+    began = time.process_time()
+    found = diagnose(Observation(Sample(0, job, switch), Sample(1, job, switch)))
+    assert time.process_time() - began < 30
+    assert [each.rule for each in found] == ["idle", "fallback"]
+    assert found[0].subject == "worker 0"
+    assert len(found[0].evidence) < 12
+    assert found[0].evidence[-1] == "and 4087 more workers wait"
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -228,7 +228,12 @@ def test_lost_leases_are_counted_by_job(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("address", "why"), [("9999", "is not HOST:PORT"), ("192.0.2.1:0", "cannot serve metrics")]
+    ("address", "why"),
+    [
+        ("9999", "is not HOST:PORT"),
+        ("192.0.2.1:0", "cannot serve metrics"),
+        ("a" * 70 + ":1", "cannot serve metrics"),
+    ],
 )
 def test_an_address_that_cannot_serve_metrics_ends_with_code_2(address: str, why: str):
     done = run("innet", "controller", "--address", "127.0.0.1:0", "--metrics-addr", address)

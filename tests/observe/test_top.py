@@ -1,16 +1,22 @@
 """The tables of `innet top` for made-up samples."""
 
 import io
+import itertools
 import re
+import time
+from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
 
-from innet.observe.overview import Overview
+from innet.observe import top
+from innet.observe.overview import Overview, read_overview
 from innet.observe.rates import Rates, RateTracker
-from innet.observe.sample import Sample
+from innet.observe.sample import Sample, sample_job
 from innet.observe.screen import Screen
 from innet.rpc import innet_pb2 as pb
+from innet.terminal.console import PlainConsole
+from innet.wire.layout import MOST_WORKERS
 
 
 def sample(at: float, silent: float = 0.0, workers: int = 2, **progress: float) -> Sample:
@@ -62,6 +68,40 @@ def test_a_heartbeat_that_is_seen_again_changes_no_rate():
     tracker.update(sample(11.0, silent=0.5, chunks_done=3000))
     tracker.update(sample(11.3, silent=0.801, chunks_done=3000))
     assert tracker.of_worker("train", 1) == Rates(chunks=2000.0)
+
+
+def test_a_heartbeat_is_the_same_one_although_the_controller_answers_late():
+    tracker = RateTracker()
+    for at, silent, done in ((10.0, 1.0, 1000), (26.0, 1.0, 17_000), (28.4, 3.0, 17_000)):
+        read = sample(at, silent=silent, chunks_done=done)
+        read.job.heartbeat_s = 16.0
+        tracker.update(read)
+    assert tracker.of_worker("train", 0) == Rates(chunks=1000.0)
+
+
+def test_the_time_that_switches_take_does_not_count_as_a_workers(monkeypatch: pytest.MonkeyPatch):
+    class Controller:
+        def ListSwitches(self, _: pb.ListSwitchesRequest) -> pb.ListSwitchesResponse:  # noqa: N802
+            return pb.ListSwitchesResponse(switches=[pb.Switch(name="tor")])
+
+        def GetSwitch(self, _: pb.GetSwitchRequest) -> pb.Switch:  # noqa: N802
+            return pb.Switch(name=f"tor{next(takes)}")
+
+        def GetJob(self, _: pb.GetJobRequest) -> pb.Job:  # noqa: N802
+            job = sample(0.0, silent=now[0] - 100.0).job
+            next(takes)
+            return job
+
+    def take() -> Iterator[int]:
+        while True:
+            now[0] += 5.0
+            yield 0
+
+    now, takes = [101.0], take()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for read in (lambda: read_overview(Controller(), "train").samples[0],
+                 lambda: sample_job(Controller(), "train")):  # fmt: skip
+        assert read().heard_at(0) == 100.0
 
 
 def test_a_worker_that_joined_again_counts_from_zero():
@@ -171,3 +211,21 @@ def test_the_slots_that_a_job_borrows_or_has_lent_are_shown(slots: int, kept: in
     one.job.slots, one.job.min_slots, one.job.asked_slots = slots, kept, 64
     heads, job, *_ = lines(Screen(), Overview(10.0, (one,), ()))
     assert job[heads.index("slots")] == words
+
+
+def test_a_screen_is_made_at_once_for_thousands_of_workers():
+    class Enough(Exception):
+        pass
+
+    def take() -> Overview:
+        if next(moments) == 4:
+            raise Enough
+        return Overview(1.0, (large,), (switch(0),), detailed=True)
+
+    moments, large = itertools.count(1), sample(1.0, workers=MOST_WORKERS)
+    console = PlainConsole(file=io.StringIO(), force_terminal=True, width=200, height=30)
+    began = time.process_time()
+    with pytest.raises(Enough):
+        top.run(take, console, interval=0.0, once=False)
+    assert time.process_time() - began < 5
+    assert "10.0.0.1:20000" in console.file.getvalue()

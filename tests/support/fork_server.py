@@ -13,6 +13,7 @@ import ctypes
 import fcntl
 import gc
 import importlib
+import itertools
 import json
 import os
 import runpy
@@ -26,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-FLAGS = ("-B", "-u")
+FLAGS = ("-B", "-P", "-u")
 """The interpreter's options that a forked one can have."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -215,23 +216,23 @@ def _become(descriptors: Mapping[int, int]) -> None:
 
 def _interpret(arguments: Sequence[str]) -> None:
     """Do as ``python ARGUMENT...`` does."""
-    rest = list(arguments)
-    while rest[0] in FLAGS:
-        if rest.pop(0) == "-u":
-            sys.stdout.reconfigure(write_through=True)
+    flags = {*itertools.takewhile(FLAGS.__contains__, arguments)}
+    rest = [*itertools.dropwhile(FLAGS.__contains__, arguments)]
+    if "-u" in flags:
+        sys.stdout.reconfigure(write_through=True)
     # The main module outlives the last statement, as in any interpreter. If a script's objects ended
     # before the interpreter does, those of PyTorch would wait for threads that wait for this one.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
+    if "-P" not in flags:
+        there = {"-m": str(Path.cwd()), "-c": ""}
+        sys.path.insert(0, there.get(rest[0], str(Path(rest[0]).resolve().parent)))
     if rest[0] == "-m":
-        sys.path.insert(0, str(Path.cwd()))
         sys.argv = ["-m", *rest[2:]]
         runpy._run_module_as_main(rest[1])
     elif rest[0] == "-c":
-        sys.path.insert(0, "")
         sys.argv = ["-c", *rest[2:]]
         exec(rest[1], vars(main))  # noqa: S102 - it is the caller's own code
     else:
-        sys.path.insert(0, str(Path(rest[0]).resolve().parent))
         sys.argv = rest
         main.__file__ = rest[0]
         exec(compile(Path(rest[0]).read_bytes(), rest[0], "exec"), vars(main))  # noqa: S102

@@ -4,13 +4,14 @@ import os
 import re
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import typer
-from commands import refuse, run, run_into_full_file, run_on_full_disk, serving
+from commands import BIN, refuse, run, run_into_full_file, run_on_full_disk, serving
 from racks import TIMEOUTS, WITHIN, free_cables
 from switches import Switch, running_switch
 
@@ -297,6 +298,39 @@ def test_a_signal_gives_128_and_its_number(number: signal.Signals):
         with pytest.raises(SystemExit) as end:
             run_app(raising(problem), [])
         assert end.value.code == (128 + number if isinstance(problem, SystemExit) else 130)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["model capacity", "model capacity --json"])
+def test_output_that_finds_the_disk_full_ends_with_code_1(command: str, unbuffered: str):
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [str(BIN / "innet"), *command.split()], env=environment, stdout=full,
+            stderr=subprocess.PIPE, check=False, text=True, timeout=WITHIN,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device\n")
+
+
+def test_letters_that_the_terminal_lacks_are_escaped(tmp_path: Path):
+    measured = tmp_path / "measured.json"
+    measured.write_text('{"transfers": [{"bytes": 1000, "seconds": 1e-5}]}')
+    done = subprocess.run(
+        [str(BIN / "innet"), "model", "fit", str(measured)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False, capture_output=True, text=True, timeout=WITHIN,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(r"\u03b1  latency")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_commands_run_with_closed_files(closed: str):
+    for command in ("model capacity", "model capacity --json", "model scaling --size x"):
+        shell = ["bash", "-c", f'exec "$0" "$@" {closed}', str(BIN / "innet"), *command.split()]
+        done = subprocess.run(shell, check=False, capture_output=True, text=True, timeout=WITHIN)
+        assert done.returncode == (2 if "scaling" in command else 0)
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,29 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import talkative_training
 from commands import BIN
+from rich.progress import Progress
 from waiting import WITHIN, marked, until
 
+from innet.demo import comparison
 from innet.demo.comparison import TrainingResult, check
 from innet.errors import InnetError
 from innet.rpc import innet_pb2 as pb
 
 MARK = "INNET_TEST_MARK"
+JOIN = """
+import numpy, innet
+with innet.join(rank=0) as agent:
+    agent.all_reduce(numpy.ones(10, numpy.float32))
+print("joined")
+"""
 
 
 @contextlib.contextmanager
@@ -64,6 +75,38 @@ def test_it_leaves_no_process_behind_when_it_is_stopped(stage: str, number: int,
         assert process.returncode == code
         assert "Traceback" not in errors
         until(lambda: processes() == [])
+
+
+def test_warnings_of_the_workers_do_not_stop_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(comparison, "_TRAINING", "talkative_training")
+    paths = [str(Path(talkative_training.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    with Progress(disable=True) as progress:
+        found = comparison.train(
+            "innet", 2, 1, progress, {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        )
+    assert [each["parameters"] for each in found.workers] == ["same", "same"]
+
+
+@pytest.mark.parametrize("name", ["with spaces, and more", "c+d", "long" * 30])
+def test_a_rack_runs_whatever_the_folder_of_temporary_files_is_called(tmp_path: Path, name: str):
+    (folder := tmp_path / name).mkdir()
+    command = [sys.executable, "-c", JOIN]
+    rack = [str(BIN / "innet"), "rack", "--workers", "1", "--lanes", "64", "--", *command]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(
+        rack, env=environment, check=False, capture_output=True, text=True, timeout=WITHIN
+    )
+    assert (done.stdout, done.returncode) == ("joined\n", 0), done.stderr
+
+
+def test_a_rack_imports_nothing_from_the_current_folder(tmp_path: Path):
+    """It may be a folder like /tmp, where others can put a file called like a package."""
+    (tmp_path / "structlog.py").write_text("raise SystemExit('of somebody else')")
+    rack = [str(BIN / "innet"), "rack", "--workers", "1", "--lanes", "64", "--", "true"]
+    done = subprocess.run(
+        rack, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=WITHIN
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def outcome(accuracy: float = 0.97, chunks: int = 5, parameters: str = "same") -> TrainingResult:
