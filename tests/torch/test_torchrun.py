@@ -77,6 +77,35 @@ def test_two_nodes_train_together(tmp_path: Path):
     assert first[6:] == second[6:]
 
 
+FAILS = """
+import innet.torch, torch, torch.distributed as dist
+dist.init_process_group("innet")
+dist.all_reduce(torch.ones(100))
+if dist.get_rank() == 1:
+    raise ValueError("no more data")
+dist.all_reduce(torch.ones(100))
+"""
+
+
+def test_the_exception_that_ends_a_rank_is_named_to_the_others():
+    with forked_rack(2) as rack, contextlib.ExitStack() as stack:
+        group = {
+            **rack.environment, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_tcp_port()), "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        ranks = [
+            stack.enter_context(
+                spawned(
+                    [str(forked_programs() / "python"), "-c", FAILS],
+                    {**group, "RANK": str(rank), "INNET_LINK": rack.links[rank]},
+                )
+            )
+            for rank in range(2)
+        ]
+        errors = [process.communicate(timeout=WITHIN)[1] for process in ranks]
+    assert "worker 1: its program has failed: ValueError: no more data" in errors[0]
+
+
 @contextlib.contextmanager
 def in_a_rack(*command: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """Yield `innet rack` with a command, and the mark of all its processes."""
