@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
 from innet.emulation.plan import PlannedLink
@@ -11,6 +12,13 @@ from innet.emulation.traffic import TrafficSeries
 from innet.errors import UsageError
 
 _MEGABIT = 1e6 / 8
+
+
+def check_format(path: Path) -> None:
+    """Raise UsageError if the file's name sets no known format. Without a suffix it is a PNG file."""
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in known:
+        raise UsageError(f"cannot draw to {path}: name a PNG, SVG or PDF file")
 
 
 def draw(samples: TrafficSeries, links: Sequence[PlannedLink], path: Path) -> None:
