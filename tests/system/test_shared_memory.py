@@ -342,3 +342,12 @@ def test_every_path_has_an_address_of_its_own():
     addresses = [shared_address(Path(f"/run/innet/{number}")) for number in range(1000)]
     assert len({each.mac for each in addresses}) == 1000
     assert all(128 <= int(each.ip.split(".")[1]) < 192 for each in addresses)
+
+
+def test_a_path_has_another_address_on_another_machine(monkeypatch):
+    # Switches of one tree may be on several machines with the same paths.
+    path = Path("/run/innet/1")
+    here = shared_address(path)
+    assert shared_address(path) == here
+    monkeypatch.setattr("innet.host.link.boot_id", lambda: "another")
+    assert shared_address(path).mac != here.mac
