@@ -55,6 +55,8 @@ _SHARED_IP, _FAR_IP = 0x80, 0x40  # 10.128.0.0/10 and 10.64.0.0/10
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NEEDS_COMPILER = "a link through shared memory needs a C compiler: install one, or use 'udp:...'"
 _SHARED_PROBLEMS = {
+    errno.EACCES: "this user may not write to the switch's socket; run the worker as the switch's user, "
+    "or give this user the right to",
     errno.ENOENT: "no switch has made this socket; start innet-switch with a port at this path",
     errno.ECONNREFUSED: "the switch that made this socket has ended; start it again",
     errno.EBUSY: "another worker is connected to this port of the switch",

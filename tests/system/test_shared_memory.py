@@ -312,6 +312,21 @@ def test_without_a_switch_a_link_says_so(tmp_path, left, said):
         open_link(f"shm:{path}", SERVICE, LANES)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user: root")
+def test_a_user_who_may_not_use_the_switchs_socket_learns_what_to_do(tmp_path):
+    with listening(tmp_path / "1"):
+        with pytest.raises(
+            UsageError, match="no switch has made"
+        ):  # this loads the library as root
+            open_link(f"shm:{tmp_path / '2'}", SERVICE, LANES)
+        os.seteuid(12345)
+        try:
+            with pytest.raises(UsageError, match="this user may not write to the switch's socket"):
+                open_link(f"shm:{tmp_path / '1'}", SERVICE, LANES)
+        finally:
+            os.seteuid(0)
+
+
 def test_a_socket_that_a_dead_switch_has_left_is_replaced(tmp_path):
     with listening(tmp_path / "1"):
         pass
