@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import BIN
+from commands import BIN, refuse
 from forked_rack import forked_rack
 from paths import SUPPORT
 from preforked import forked_programs
@@ -146,6 +146,13 @@ def test_a_command_that_is_not_there_is_an_error():
         assert process.returncode == 2
         assert "cannot run no-such-command: No such file" in errors
         assert marked(mark) == []
+
+
+def test_a_rack_with_more_cables_than_a_switch_has_ports_is_refused():
+    refuse(
+        "2 workers with 255 cables each need 510 ports, and a switch has 509",
+        "innet", "rack", "--workers", "2", "--cables", "255", "--", "true",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
