@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import BIN, refuse
+from commands import BIN, refuse, run
 from forked_rack import forked_rack
 from paths import SUPPORT
 from preforked import forked_programs
@@ -20,6 +20,7 @@ from waiting import marked, until
 from innet.local.ports import free_tcp_port
 from innet.local.processes import spawned
 from innet.local.rack import Rack
+from innet.wire.layout import MOST_CONTRIBUTORS
 
 WITHIN = 400.0
 
@@ -146,6 +147,12 @@ def test_a_command_that_is_not_there_is_an_error():
         assert process.returncode == 2
         assert "cannot run no-such-command: No such file" in errors
         assert marked(mark) == []
+
+
+def test_a_rack_has_as_many_workers_as_one_switch_can_serve():
+    said = run("innet", "rack", "--workers", "65", "--", "true")
+    assert said.returncode == 2
+    assert f"less than or equal to {MOST_CONTRIBUTORS}" in said.stderr
 
 
 def test_a_rack_with_more_cables_than_a_switch_has_ports_is_refused():
