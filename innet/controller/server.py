@@ -63,7 +63,9 @@ class ControllerServer:
         except RuntimeError:
             self.port = 0
         if not self.port:
-            raise UsageError(f"cannot serve at {address}: is the port in use?")
+            raise UsageError(
+                f"cannot serve at {address}: is the port in use, or is it an address of another machine?"
+            )
         if not state:
             _log.info("the state is in memory: a controller that follows will know nothing of it")
         store = state if isinstance(state, Store) else Store(state)

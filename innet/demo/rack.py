@@ -9,6 +9,8 @@ from innet.terminal.signals import INTERRUPTS
 
 _STOP_WITHIN = 30.0
 """Seconds that a command has to end by itself; torchrun gives its workers the same time."""
+_PORTS = 509
+"""The ports from 1 on that are neither innet-switch's CPU port nor its drop port."""
 
 
 def run(
@@ -19,6 +21,11 @@ def run(
     If a signal ended the command, the code is 128 plus the signal's number, as in a shell. Raises
     InnetError.
     """
+    if workers * cables > _PORTS:
+        raise UsageError(
+            f"{workers} workers with {cables} cables each need {workers * cables} ports, and a switch "
+            f"has {_PORTS}: ask for fewer"
+        )
     INTERRUPTS.catch()
     with local_rack(workers, lanes, slots, cables, udp=udp) as rack:
         # The command uses this terminal. Ctrl-C reaches both processes; other signals are passed on.

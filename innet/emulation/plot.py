@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
 from innet.emulation.plan import PlannedLink
@@ -14,10 +15,10 @@ _MEGABIT = 1e6 / 8
 
 
 def check_format(path: Path) -> None:
-    """Raise UsageError if the name of a file does not tell a format in which it can be drawn."""
-    formats = Figure().canvas.get_supported_filetypes()
-    if path.suffix and path.suffix[1:].lower() not in formats:
-        raise UsageError(f"cannot draw to {path}: choose one of {', '.join(sorted(formats))}")
+    """Raise UsageError if the file's name sets no known format. Without a suffix it is a PNG file."""
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in known:
+        raise UsageError(f"cannot draw to {path}: name a PNG, SVG or PDF file")
 
 
 def draw(samples: TrafficSeries, links: Sequence[PlannedLink], path: Path) -> None:

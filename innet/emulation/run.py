@@ -51,10 +51,13 @@ def emulate(topology: Path, command: Sequence[str], options: Options) -> int:
     for path in (options.plot, options.json):
         if path and not path.absolute().parent.is_dir():
             raise UsageError(f"cannot write to {path}: there is no folder {path.parent}")
+        if path and path.is_dir():
+            raise UsageError(f"cannot write to {path}: it is a folder")
     if options.plot:
+        # If the package is missing, fail now and not at the end.
         from innet.emulation.plot import check_format
 
-        check_format(options.plot)  # now and not at the end
+        check_format(options.plot)
     with scratch_folder(make_folder(RUN_FOLDER)) as folder:
         emulation = _Emulation(topology.stem, planned, command, options, folder)
         return run_in_namespaces(emulation.run)

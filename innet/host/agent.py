@@ -115,7 +115,7 @@ class Agent(Collectives):
         self._until_closed = until_closed or contextlib.ExitStack()
         self._activity = self._reported_activity()
         membership.send_heartbeats(self.progress)
-        # A daemon thread does not keep a failing script from ending. _leave_jobs then ends the thread.
+        # A daemon thread does not keep a failing script from ending. leave_jobs then ends the thread.
         self._thread = threading.Thread(target=self._calls.run, name="innet-agent", daemon=True)
         self._thread.start()
         _agents.add(self)
@@ -338,8 +338,8 @@ _agents: "weakref.WeakSet[Agent]" = weakref.WeakSet()
 
 
 @atexit.register
-def _leave_jobs() -> None:
-    """Close the agents that a script has not closed.
+def leave_jobs() -> None:
+    """Close the agents that a script has not closed, and name the exception that has ended the script.
 
     A daemon thread that is inside PyTorch when the interpreter ends would abort the process.
     """

@@ -51,9 +51,13 @@ from innet.wire.frames import (
 from innet.wire.records import Records, packet_bytes, packet_dtype
 
 _SHARED = "shm:"
-_SHARED_MAC = 0x06  # locally administered, and not the 02 of other addresses
+_SHARED_MAC, _FAR_MAC = 0x06, 0x0A  # locally administered, and not the 02 of other addresses
+_SHARED_IP, _FAR_IP = 0x80, 0x40  # 10.128.0.0/10 and 10.64.0.0/10
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NEEDS_COMPILER = "a link through shared memory needs a C compiler: install one, or use 'udp:...'"
 _SHARED_PROBLEMS = {
+    errno.EACCES: "this user may not write to the switch's socket; run the worker as the switch's user, "
+    "or give this user the right to",
     errno.ENOENT: "no switch has made this socket; start innet-switch with a port at this path",
     errno.ECONNREFUSED: "the switch that made this socket has ended; start it again",
     errno.EBUSY: "another worker is connected to this port of the switch",
@@ -277,22 +281,43 @@ def _endpoint(text: str) -> tuple[str, int]:
 
 
 def frame_address(local: tuple[str, int]) -> Address:
-    """Return the address of this end of a UDP cable inside the frames, derived from its UDP port."""
-    high, low = divmod(local[1], 256)
-    return Address(
-        mac=f"02:00:0a:00:{high:02x}:{low:02x}", ip=f"10.0.{high}.{low}", udp_port=local[1]
-    )
+    """Return the address of this end of a UDP cable inside the frames.
+
+    It is derived from the UDP port, and beyond loopback from the host as well, because the workers of
+    several machines may have the same port.
+    """
+    host, port = local
+    high, low = divmod(port, 256)
+    if host.startswith("127."):
+        return Address(
+            mac=f"02:00:0a:00:{high:02x}:{low:02x}", ip=f"10.0.{high}.{low}", udp_port=port
+        )
+    return _derived(f"{host}:{port}".encode(), _FAR_MAC, _FAR_IP, port)
 
 
 def shared_address(path: Path) -> Address:
     """Return the address of a worker inside the frames of a cable in shared memory.
 
-    It is derived from the path. No frame address of a UDP cable begins with the same bytes.
+    It is derived from the path and the machine, because the switches of a tree may have the same paths on
+    several machines. No frame address of a UDP cable begins with the same bytes.
     """
-    digest = hashlib.blake2b(os.fsencode(path), digest_size=5).digest()
+    return _derived(os.fsencode(path) + b"\0" + boot_id().encode(), _SHARED_MAC, _SHARED_IP, None)
+
+
+def boot_id() -> str:
+    """Return what tells this machine from all others until it starts again, or "" if nothing does."""
+    try:
+        return _BOOT_ID.read_text()
+    except OSError:
+        return ""
+
+
+def _derived(key: bytes, first_of_mac: int, second_of_ip: int, port: int | None) -> Address:
+    """Return an address from a digest. Without a port, the port also comes from the digest."""
+    digest = hashlib.blake2b(key, digest_size=5).digest()
     high, *rest = digest[:3]
     return Address(
-        mac=":".join(f"{byte:02x}" for byte in (_SHARED_MAC, *digest)),
-        ip=".".join(map(str, (10, 0x80 | high & 0x3F, *rest))),
-        udp_port=int.from_bytes(digest[3:]) | 0x8000,
+        mac=":".join(f"{byte:02x}" for byte in (first_of_mac, *digest)),
+        ip=".".join(map(str, (10, second_of_ip | high & 0x3F, *rest))),
+        udp_port=int.from_bytes(digest[3:]) | 0x8000 if port is None else port,
     )

@@ -168,7 +168,8 @@ class Membership:
             )
         raise ControllerError(
             f"no hello packet has reached the controller in {self._timeout:.0f} s: "
-            "does this worker's link lead to the job's switch?"
+            "does this worker's link lead to the job's switch, and do all machines have the same "
+            "version of innet?"
         )
 
     def _say_hello(self) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 _PREFIX = "innet-run-"
 _NAME = re.compile(re.escape(_PREFIX) + r"\w+")
+_FITS_LINKS = re.compile(r"[A-Za-z0-9_./-]{1,70}")
+_ALWAYS_FITS = "/tmp"  # noqa: S108 - only its owner can enter a folder that is made there
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -22,9 +24,11 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     """Yield a new folder that only this user can enter, and remove it afterwards.
 
-    It is made in `parent`, by default the machine's folder of temporary files.
+    It is made in `parent`, by default the machine's folder of temporary files. That folder may have a
+    name that is too long for sockets, or has characters that separate the links of INNET_LINK, such as a
+    space. Then the new folder is made in /tmp.
     """
-    within = parent or Path(tempfile.gettempdir())
+    within = parent or _temporary_folder()
     remove_leftovers(within)
     folder, lock = _make(within)
     try:
@@ -49,6 +53,11 @@ def remove_leftovers(parent: Path) -> None:
                     shutil.rmtree(folder)
             finally:
                 os.close(lock)
+
+
+def _temporary_folder() -> Path:
+    folder = tempfile.gettempdir()
+    return Path(folder if _FITS_LINKS.fullmatch(folder) else _ALWAYS_FITS)
 
 
 def _make(parent: Path) -> tuple[Path, int]:

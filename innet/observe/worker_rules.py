@@ -83,7 +83,8 @@ WORKER_RULES: tuple[Rule[ObservedWorker], ...] = (
             "the switch"
         ),
         "does its INNET_LINK lead to a port of the job's switch? With `host`: is there a route to the "
-        "switch's service address, and does UDP port 19790 pass?",
+        "switch's service address, and does UDP port 19790 pass? If the switch refuses packets at the "
+        "worker's port, install one version of innet on all machines",
         lambda it: [
             f"the switch's service address is {it.job.switch.service.ip}",
             f"its ports, as the controller has them: {', '.join(map(str, it.job.switch.ports))}",

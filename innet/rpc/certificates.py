@@ -131,6 +131,10 @@ def issue(folder: Path, name: str, roles: Sequence[str], valid: timedelta = YEAR
             "them a letter, a digit or '_', and not the name of a role"
         )
     kinds = [_PERSONAL[role] for role in roles]
+    if not any(tls.certificate_path(folder, each.authority).exists() for each in kinds):
+        raise UsageError(
+            f"there are no authorities in {folder}: name the folder of `innet certificates make`"
+        )
     authorities = {kind.authority: _load_authority(folder, kind.authority) for kind in kinds}
     own = folder / name
     try:

@@ -18,7 +18,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 from innet.errors import AgentClosed, UsageError
-from innet.host.agent import Agent
+from innet.host.agent import Agent, leave_jobs
 from innet.host.join import metrics_address
 from innet.host.tensors import ReduceOp
 from innet.machine.environment import PRIVATE_KEY_FILE
@@ -389,5 +389,6 @@ _groups: "weakref.WeakSet[InnetGroup]" = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     """Leave the jobs of groups that a script has not destroyed."""
+    leave_jobs()  # before the groups close their agents, which know nothing of the script's exception
     for group in list(_groups):
         group.shutdown()

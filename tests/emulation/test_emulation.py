@@ -343,7 +343,8 @@ def test_the_prompt_is_mininets(tmp_path: Path, trace: Trace):
     [
         ([], [], "nothing to run: give a command after --, or --cli for a prompt"),
         (["--json", "/nowhere/x.json"], ["true"], "there is no folder /nowhere"),
-        (["--plot", "x.doc"], ["true"], "cannot draw to x.doc: choose one of "),
+        (["--json", "/"], ["true"], "cannot write to /: it is a folder"),
+        (["--plot", "/x.xyz"], ["true"], "cannot draw to /x.xyz: name a PNG, SVG or PDF file"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_done(options, run, why, tmp_path, trace):

@@ -420,6 +420,16 @@ def test_a_bell_ends_the_wait_for_packets_once():
     waker.wake()
 
 
+def test_ends_of_cables_on_several_machines_have_addresses_of_their_own():
+    # A switch refuses two workers with one MAC address, and users give all machines the same port.
+    hosts = [f"192.168.{net}.{host}" for net in range(4) for host in range(1, 255)]
+    addresses = [frame_address((host, port)) for host in hosts for port in (9001, 9002)]
+    assert len({each.mac for each in addresses}) == len(addresses)
+    assert {each.udp_port for each in addresses} == {9001, 9002}
+    assert frame_address(("127.0.0.1", 9001)).ip == "10.0.35.41"
+    assert all(64 <= int(each.ip.split(".")[1]) < 128 for each in addresses)
+
+
 def test_endpoints_are_local_then_remote():
     assert parse_endpoints("udp:127.0.0.1:8001/10.0.0.9:9001") == (
         ("127.0.0.1", 8001),

@@ -2,14 +2,17 @@
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from innet.host.links import links_of_all
 from innet.machine.scratch import remove_leftovers, scratch_folder
 
 NOBODY = 12345
@@ -48,6 +51,26 @@ def test_a_folder_is_its_users_only_and_goes_with_its_block(tmp_path: Path):
         assert folder.stat().st_mode & 0o777 == 0o700
         (folder / "inner").mkdir()
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("name", ["sp ace", "com,ma", "plus+", "%20", "ö", "long" * 30])
+def test_a_link_can_name_every_file_in_the_folder(name: str, tmp_path: Path, monkeypatch):
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+    with scratch_folder() as folder, contextlib.closing(socket.socket(socket.AF_UNIX)) as cable:
+        cable.bind(str(folder / "512"))
+        assert links_of_all({"INNET_LINK": f"shm:{folder}/512"}) == [[f"shm:{folder}/512"]]
+        assert folder.parent == Path("/tmp")  # noqa: S108
+
+
+def test_a_folder_is_made_where_the_user_wants_it(monkeypatch):
+    within = Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's folders may have long names
+    try:
+        monkeypatch.setattr(tempfile, "tempdir", str(within))
+        with scratch_folder() as folder:
+            assert folder.parent == within
+    finally:
+        within.rmdir()
 
 
 def test_the_next_folder_replaces_those_of_killed_processes_and_no_others(tmp_path: Path):

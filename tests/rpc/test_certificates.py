@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from innet.errors import InnetError, NotAuthorized, UsageError
 from innet.rpc import tls
-from innet.rpc.certificates import make
+from innet.rpc.certificates import issue, make
 
 ROLES = (tls.CONTROLLER, tls.SWITCH, tls.ADMIN, tls.WORKER)
 EXPIRED = timedelta(seconds=-1)
@@ -94,6 +94,14 @@ def test_an_authority_that_is_not_whole_is_not_overwritten(folder: Path, missing
     with pytest.raises(UsageError, match=r"cannot sign: .* make a new one with --force"):
         make(folder, [])
     assert contents(folder, "*.pem") == before
+
+
+def test_a_folder_without_authorities_issues_nothing(tmp_path: Path):
+    with pytest.raises(
+        UsageError, match=r"there are no authorities in .*other: .*certificates make"
+    ):
+        issue(tmp_path / "other", "alice", [tls.WORKER])
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_key_of_another_authority_does_not_sign(folder: Path):

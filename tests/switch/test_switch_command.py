@@ -68,7 +68,13 @@ def test_a_p4runtime_address_in_use_is_refused():
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         code, said = run("--no-p4", "--grpc-server-addr", address)
     assert code == 2
-    assert f"cannot serve P4Runtime at {address}: is the port in use?" in said
+    assert f"cannot serve P4Runtime at {address}: is the port in use," in said
+
+
+def test_a_p4runtime_address_of_another_machine_is_refused():
+    code, said = run("--no-p4", "--insecure", "--grpc-server-addr", "192.0.2.1:0")
+    assert code == 2
+    assert "is it an address of another machine?" in said
 
 
 def endpoint(address: str, *, insecure: bool = False) -> Endpoint:

@@ -346,6 +346,13 @@ def test_an_address_in_use_ends_with_code_2(command: str, why: str):
         refuse(why.format(address), *command.split(), address)
 
 
+def test_an_address_of_another_machine_ends_with_code_2():
+    refuse(
+        "is it an address of another machine?",
+        "innet", "controller", "--insecure", "--address", "192.0.2.1:0",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("text", ["", "P4", "{}", "[1]", '{"pipelines": 3}', "\xff", "null"])
 def test_a_program_that_is_not_bmv2s_ends_with_code_2(tmp_path: Path, text: str):
     program = tmp_path / "program.json"

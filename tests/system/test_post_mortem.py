@@ -241,6 +241,7 @@ def test_a_worker_whose_link_does_not_lead_to_the_switch(scene: Scene):
             with pytest.raises(ControllerError) as found:
                 scene.worker(job, 1, f"udp:127.0.0.1:{near}/127.0.0.1:{far}", timeout=1)
             said = str(found.value)
+        assert "the same version of innet" in said
         why = f"its program has failed: ControllerError: {said}"
         scene.log.find("worker not joined", job=job, rank=1, why=why)
 

@@ -343,6 +343,21 @@ def test_without_a_switch_a_link_says_so(tmp_path, left, said):
         open_link(f"shm:{path}", SERVICE, LANES)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user: root")
+def test_a_user_who_may_not_use_the_switchs_socket_learns_what_to_do(tmp_path):
+    with listening(tmp_path / "1"):
+        with pytest.raises(
+            UsageError, match="no switch has made"
+        ):  # this loads the library as root
+            open_link(f"shm:{tmp_path / '2'}", SERVICE, LANES)
+        os.seteuid(12345)
+        try:
+            with pytest.raises(UsageError, match="this user may not write to the switch's socket"):
+                open_link(f"shm:{tmp_path / '1'}", SERVICE, LANES)
+        finally:
+            os.seteuid(0)
+
+
 def test_a_socket_that_a_dead_switch_has_left_is_replaced(tmp_path):
     with listening(tmp_path / "1"):
         pass
@@ -373,3 +388,12 @@ def test_every_path_has_an_address_of_its_own():
     addresses = [shared_address(Path(f"/run/innet/{number}")) for number in range(1000)]
     assert len({each.mac for each in addresses}) == 1000
     assert all(128 <= int(each.ip.split(".")[1]) < 192 for each in addresses)
+
+
+def test_a_path_has_another_address_on_another_machine(monkeypatch):
+    # Switches of one tree may be on several machines with the same paths.
+    path = Path("/run/innet/1")
+    here = shared_address(path)
+    assert shared_address(path) == here
+    monkeypatch.setattr("innet.host.link.boot_id", lambda: "another")
+    assert shared_address(path).mac != here.mac

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import BIN
+from commands import BIN, refuse, run
 from forked_rack import forked_rack
 from paths import SUPPORT
 from preforked import forked_programs
@@ -20,6 +20,7 @@ from waiting import marked, until
 from innet.local.ports import free_tcp_port
 from innet.local.processes import spawned
 from innet.local.rack import Rack
+from innet.wire.layout import MOST_CONTRIBUTORS
 
 WITHIN = 400.0
 
@@ -77,6 +78,35 @@ def test_two_nodes_train_together(tmp_path: Path):
     assert first[6:] == second[6:]
 
 
+FAILS = """
+import innet.torch, torch, torch.distributed as dist
+dist.init_process_group("innet")
+dist.all_reduce(torch.ones(100))
+if dist.get_rank() == 1:
+    raise ValueError("no more data")
+dist.all_reduce(torch.ones(100))
+"""
+
+
+def test_the_exception_that_ends_a_rank_is_named_to_the_others():
+    with forked_rack(2) as rack, contextlib.ExitStack() as stack:
+        group = {
+            **rack.environment, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_tcp_port()), "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        ranks = [
+            stack.enter_context(
+                spawned(
+                    [str(forked_programs() / "python"), "-c", FAILS],
+                    {**group, "RANK": str(rank), "INNET_LINK": rack.links[rank]},
+                )
+            )
+            for rank in range(2)
+        ]
+        errors = [process.communicate(timeout=WITHIN)[1] for process in ranks]
+    assert "worker 1: its program has failed: ValueError: no more data" in errors[0]
+
+
 @contextlib.contextmanager
 def in_a_rack(*command: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """Yield `innet rack` with a command, and the mark of all its processes."""
@@ -117,6 +147,19 @@ def test_a_command_that_is_not_there_is_an_error():
         assert process.returncode == 2
         assert "cannot run no-such-command: No such file" in errors
         assert marked(mark) == []
+
+
+def test_a_rack_has_as_many_workers_as_one_switch_can_serve():
+    said = run("innet", "rack", "--workers", "65", "--", "true")
+    assert said.returncode == 2
+    assert f"less than or equal to {MOST_CONTRIBUTORS}" in said.stderr
+
+
+def test_a_rack_with_more_cables_than_a_switch_has_ports_is_refused():
+    refuse(
+        "2 workers with 255 cables each need 510 ports, and a switch has 509",
+        "innet", "rack", "--workers", "2", "--cables", "255", "--", "true",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

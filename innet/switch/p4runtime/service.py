@@ -196,7 +196,10 @@ def serve(
     except RuntimeError:
         port = 0
     if not port:
-        raise UsageError(f"cannot serve P4Runtime at {address}: is the port in use?")
+        raise UsageError(
+            f"cannot serve P4Runtime at {address}: is the port in use, or is it an address of another "
+            "machine?"
+        )
     server.start()
     return server, port
 
