@@ -1,13 +1,9 @@
 """A rack on this machine: an embedded switch, a controller, one job, and cables in shared memory."""
 
 import contextlib
-import os
-import re
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from innet.local.ports import Cable, free_cables, port_options, shared_cables
 from innet.local.processes import command, serving
@@ -15,10 +11,6 @@ from innet.machine import environment as names
 from innet.machine.scratch import scratch_folder
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
-
-_SHORT_FOLDERS = Path("/tmp")  # noqa: S108 - a scratch folder in it can be entered by this user only
-_LONGEST_PARENT = 70
-"""The most bytes of the name of a folder for sockets, whose names Linux limits to 107 bytes."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +51,11 @@ def local_rack(
     The cables are in shared memory, or made of `udp`. Ends every process that it has started when
     the block is left. Raises InnetError.
     """
-    with scratch_folder(_parent()) as folder:
+    with scratch_folder() as folder:
         count = workers * cables
         all_cables = free_cables(count) if udp else shared_cables(count, folder)
         with _running(all_cables, lanes, slots, workers) as rack:
             yield rack
-
-
-def _parent() -> Path | None:
-    """Return where to make the folder of the cables; None stands for the usual folder.
-
-    INNET_LINK has the names of the cables, with separators between them, and sockets have these names.
-    """
-    usual = tempfile.gettempdir()
-    unfit = re.search(r"[\s,+]", usual) or len(os.fsencode(usual)) > _LONGEST_PARENT
-    return _SHORT_FOLDERS if unfit else None
 
 
 @contextlib.contextmanager
