@@ -1,8 +1,9 @@
 """The choice between switch and Gloo for a collective, the same on every rank.
 
-It depends only on the operation and the tensors, which are alike on all ranks. The switch adds what
-it can add exactly, or within the bound of :mod:`innet.host.quantizers.fixed_point`. It finds maxima of
-32-bit integers, and so of floats in the order of their bits. It moves the bits of any dtype.
+It depends only on the operation and on what the tensors of all ranks have in common. Strides are not
+among that. The switch adds what it can add exactly, or within the bound of
+:mod:`innet.host.quantizers.fixed_point`. It finds maxima of 32-bit integers, and so of floats in the
+order of their bits. It moves the bits of any dtype.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,7 +63,7 @@ def _sparse_op(
 
 def move_reason(tensors: Sequence[torch.Tensor]) -> str:
     """Return the reason why the switch cannot move these tensors' bits, or "" if it can."""
-    if any(tensor.layout != torch.strided or not tensor.is_contiguous() for tensor in tensors):
+    if any(tensor.layout != torch.strided for tensor in tensors):
         return "layout"
     if len({tensor.device for tensor in tensors}) != 1:
         return "device"

@@ -242,6 +242,38 @@ def test_views_that_leave_out_a_sign_are_moved_and_summed_with_it(group: Group, 
     assert group.run(left_out, dtype) == [[]] * SIZE
 
 
+def turned(values: torch.Tensor, way: int) -> torch.Tensor:
+    """Return these values in memory of another order, in every second element, or as they are."""
+    if way == 1:
+        return values.t().contiguous().t()
+    wide = torch.zeros(values.shape[0], 2 * values.shape[1], dtype=values.dtype)
+    return wide[:, ::2].copy_(values) if way == 2 else values.clone()
+
+
+def strided(rank: int, rows: int) -> list[str]:
+    """Return the collectives that are wrong if each rank's tensors have strides of their own."""
+    parts = [anything((rows, 3), torch.float64, each) for each in range(SIZE)]
+    nothing = torch.zeros(rows, 3, dtype=torch.float64)
+    given, own = (turned(parts[rank], (rank + more) % 3) for more in range(2))
+    dist.broadcast(given, 1)
+    lists = [turned(nothing, (rank + each) % 3) for each in range(SIZE)]
+    dist.all_gather(lists, own)
+    whole = turned(torch.cat([nothing] * SIZE), rank % 3)
+    dist.all_gather_into_tensor(whole, own)
+    found = {
+        "broadcast": (given, parts[1]),
+        "all-gather": (torch.cat(lists), torch.cat(parts)),
+        "into a tensor": (whole, torch.cat(parts)),
+    }
+    return [name for name, (one, other) in found.items() if not torch.equal(one, other)]
+
+
+@pytest.mark.parametrize("rows", [2, 1000])
+def test_ranks_whose_tensors_have_different_strides_move_the_same_elements(group: Group, rows: int):
+    """Gloo moves memory and not elements, and ranks that chose it would wait for the others."""
+    assert group.run(strided, rows, within=30) == [[]] * SIZE
+
+
 def uneven(rank: int) -> list[float]:
     given = [torch.full((n + 1,), float(rank)) for n in range(SIZE)]
     own = torch.zeros(rank + 1)
