@@ -105,7 +105,7 @@ class InnetGroup(ProcessGroup):
             # A group of one sends nothing.
             self._private = bool(environment.get(PRIVATE_KEY_FILE)) and size > 1
             stack.callback(self._membership.leave)
-            self._gathers = Gathers(joining(context, environment))
+            self._gathers = Gathers(joining(self._membership, context, environment))
             stack.callback(self._gathers.leave)
             self._open = stack.pop_all()
         _groups.add(self)
