@@ -2,7 +2,6 @@
 
 from concurrent.futures import Future
 
-import torch
 from torch import Tensor
 
 from innet.host.agent import Agent
@@ -25,11 +24,8 @@ class AgentTransport(Transport):
         return self.agent.submit(vector, quantizer=self._quantizer, key=vector.numel())
 
     def broadcast(self, vector: Tensor) -> Tensor:
-        """Sum worker 0's bits as integers with the other workers' zeros: an exact copy."""
-        bits = vector.clone().view(torch.int32)
-        if self.rank:
-            bits.zero_()
-        return self.agent.all_reduce(bits, "sum").view(torch.float32)
+        """Return worker 0's vector. Raises WorkersMissing if the job's quorum went on without it."""
+        return self.agent.broadcast(vector)
 
     def close(self, *, abandon: bool = False) -> None:
         """Do nothing: the owner of the agent closes it."""
