@@ -10,6 +10,8 @@ from innet.host.quantizers.spec import QuantizerSpec
 from innet.machine import environment as names
 from innet.machine.slurm import with_ranks
 
+_MOST_DIGITS = 9  # of a number of slots: a request has 32 bits for it
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -42,8 +44,8 @@ class Settings:
                 "on one machine, start the script with `innet rack --workers N -- torchrun ...`"
             )
         slots = environment.get("INNET_SLOTS", "") or "0"
-        if not slots.isdecimal():
-            raise UsageError(f"INNET_SLOTS is {slots!r}: it has to be a power of two")
+        if not slots.isdecimal() or len(slots) > _MOST_DIGITS:
+            raise UsageError(f"INNET_SLOTS is {slots[:20]!r}: it has to be a power of two")
         quantizer = environment.get("INNET_QUANTIZER") or "int32"
         if QuantizerSpec.read(quantizer).feedback:
             raise UsageError(

@@ -20,6 +20,7 @@ import innet.torch
 from innet.errors import UsageError, WorkersMissing
 from innet.local.ports import free_tcp_port
 from innet.rpc import innet_pb2 as pb
+from innet.torch.settings import Settings
 
 SIZE = 2
 CABLES = 3
@@ -211,6 +212,13 @@ def test_what_the_environment_has_wrong_and_a_worker_that_dies_are_named_to_all(
             [problem] = group.results([0])
             assert isinstance(problem, WorkersMissing)
             assert "worker 1: " in str(problem)
+
+
+@pytest.mark.parametrize("slots", ["-1", "many", "4294967296", "9" * 5000])
+def test_a_number_of_slots_that_no_request_can_hold_is_refused(slots: str):
+    """Otherwise only rank 0 would fail, with a traceback, and the others would wait for it."""
+    with pytest.raises(UsageError, match="INNET_SLOTS"):
+        Settings.read({"INNET_CONTROLLER": "127.0.0.1:9600", "INNET_SLOTS": slots})
 
 
 # -- private sums --------------------------------------------------------------------------------
