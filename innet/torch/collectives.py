@@ -130,9 +130,11 @@ class Scatter:
         first = rank * sum(out.numel() for out in outputs)
         if len(inputs) == 1:
             return cls(list(inputs), list(outputs), first)
-        by_rank = zip(
-            *(given.reshape(ranks, given.numel() // ranks) for given in inputs), strict=True
-        )
+        # Views, because the tensors are read when the call begins.
+        cut = [parts for given in inputs if (parts := _parts(given, ranks))]
+        if len(cut) < len(inputs):
+            return None
+        by_rank = zip(*cut, strict=True)
         return cls([part for parts in by_rank for part in parts], list(outputs), first)
 
     @property

@@ -208,6 +208,22 @@ def test_coalesced_forms_are_the_same_as_over_gloo(group: Group):
     assert group.run(coalesced) == [True] * SIZE
 
 
+def one_after_the_other(rank: int) -> list[float]:
+    """Reduce the result of a sum that is still under way, of which each rank's rows are not in order."""
+    whole = torch.full((2, SIZE * 500), rank + 1.0).t()
+    parts = [torch.zeros(500, 2), torch.zeros(3)]
+    dist.all_reduce(whole, async_op=True)
+    with dist._coalescing_manager(dist.group.WORLD, async_ops=True) as pending:
+        for part, given in zip(parts, (whole, torch.ones(SIZE * 3)), strict=True):
+            dist.reduce_scatter_tensor(part, given)
+    pending.wait()
+    return [*parts[0].unique().tolist(), *parts[1].unique().tolist()]
+
+
+def test_tensors_are_read_when_their_collective_begins(group: Group):
+    assert group.run(one_after_the_other) == [[40.0, 4.0]] * SIZE
+
+
 def signless(values: torch.Tensor) -> torch.Tensor:
     """Return a view of other memory that has these values with the other sign, as ``conj().imag`` may."""
     return torch._neg_view(-values)
