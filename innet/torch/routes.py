@@ -36,6 +36,8 @@ def switch_op(
     found, dtypes = way
     if not tensors or tensors[0].dtype not in dtypes:
         return None, "dtype"
+    if not _one_device(tensors):
+        return None, "device"
     if sparse and tensors[0].layout == torch.sparse_coo:
         return _sparse_op(tensors, found)
     elements = 0
@@ -61,11 +63,17 @@ def _sparse_op(
     return found, ""
 
 
+def _one_device(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether the tensors are on one device, and have content there."""
+    [device, *others] = {tensor.device for tensor in tensors}
+    return not others and device.type in ("cpu", "cuda")
+
+
 def move_reason(tensors: Sequence[torch.Tensor]) -> str:
     """Return the reason why the switch cannot move these tensors' bits, or "" if it can."""
     if any(tensor.layout != torch.strided for tensor in tensors):
         return "layout"
-    if len({tensor.device for tensor in tensors}) != 1:
+    if not _one_device(tensors):
         return "device"
     if sum(tensor.numel() * tensor.element_size() for tensor in tensors) > MOST_ELEMENTS:
         return "size"

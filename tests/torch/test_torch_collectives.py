@@ -346,6 +346,9 @@ def wrong(rank: int) -> list[tuple[str, str]]:
         lambda group: dist.all_gather_into_tensor(torch.zeros(5), torch.zeros(2), group),
         lambda group: dist.reduce_scatter_tensor(torch.zeros(5), torch.zeros(6), group=group),
         lambda group: dist.broadcast(torch.zeros(4, 4)[:, 1], 0, group),
+        lambda group: dist.all_reduce(torch.zeros(4, device="meta"), group=group),
+        lambda group: dist.broadcast(torch.zeros(4, device="meta"), 0, group),
+        lambda group: dist.all_reduce(torch.zeros(4), group=group),  # the group goes on
     ]
     for call in calls:
         said = []
