@@ -110,9 +110,10 @@ class CentreOptimizer:
     def __init__(self, centre: Tensor, like: Optimizer) -> None:
         self._parameter = torch.nn.Parameter(centre)  # shares its memory with the centre
         accepted = inspect.signature(type(like)).parameters
-        options = {name: value for name, value in only_group(like).items() if name in accepted}
-        options.pop("params", None)
+        group = {name: value for name, value in only_group(like).items() if name != "params"}
+        options = {name: value for name, value in group.items() if name in accepted}
         self._optimizer = type(like)([self._parameter], **options)
+        only_group(self._optimizer).update(group)  # also what its signature does not name
 
     def apply(self, gradient: Tensor, rate: float) -> None:
         """Make one step with `gradient`, (n,), and step size `rate`."""
