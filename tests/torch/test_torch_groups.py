@@ -182,6 +182,18 @@ def initialize(rank: int, port: int, changed: dict[str, str]) -> None:
     dist.init_process_group("innet", where, timeout, rank=rank, world_size=SIZE)
 
 
+def initialize_unlike(rank: int, port: int, changed: dict[str, str]) -> None:
+    """Change the environment of rank 1 only, until the group is made."""
+    before = dict(os.environ)
+    try:
+        initialize(
+            rank, port, changed if rank == 1 else {"INNET_CONTROLLER": changed["INNET_CONTROLLER"]}
+        )
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def failing(rank: int) -> list[float]:
     if rank == 1:
         os._exit(9)
@@ -201,6 +213,10 @@ def test_what_the_environment_has_wrong_and_a_worker_that_dies_are_named_to_all(
                 assert isinstance(problem, UsageError)
                 assert "set INNET_CONTROLLER=HOST:PORT" in str(problem)
                 assert "rank 1" in str(problem)
+            group.start(initialize_unlike, free_tcp_port(), {**common, "INNET_METRICS": "nowhere"})
+            for problem in group.results(within=20):
+                assert isinstance(problem, UsageError)
+                assert "INNET_METRICS is 'nowhere'" in str(problem)
             common["INNET_QUANTIZER"] = "int8+feedback"
             group.start(initialize, free_tcp_port(), common)
             for problem in group.results():
