@@ -219,8 +219,7 @@ class Agent(Collectives):
         spec = self._reducer.choose_for(tensor, quantizer, key) if summed else EXACT
         future: Future[Tensor] = Future()
         call = TensorCall(
-            future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective, part,
-            finish,
+            future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective, part, finish,
         )  # fmt: skip
         self._queue(call, wait=wait)
         return future
