@@ -132,3 +132,14 @@ def only_group(optimizer: Optimizer) -> dict[str, Any]:
         )
     group: dict[str, Any] = optimizer.param_groups[0]
     return group
+
+
+def check_complete(model: torch.nn.Module, optimizer: Optimizer) -> None:
+    """Raise UsageError if the optimizer lacks trained parameters: a server would update them too."""
+    known = set(map(id, only_group(optimizer)["params"]))
+    trained = [id(each) for each in model.parameters() if each.requires_grad]
+    if missing := [each for each in trained if each not in known]:
+        raise UsageError(
+            f"the optimizer lacks {len(missing)} of the {len(trained)} trained parameters: give it all, "
+            "or let the others not require gradients"
+        )

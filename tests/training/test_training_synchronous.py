@@ -210,6 +210,17 @@ def test_parameters_that_are_not_trained_are_worker_0s_too(name: str):
     assert torch.equal(first, weights(initialized(frozen, seed=0)[0]))
 
 
+def test_a_server_does_not_train_what_the_optimizer_lacks():
+    """The optimizer of d-sync leaves such parameters alone. A server would update them."""
+
+    def work(transport):
+        model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+        make("ps-sync", model, torch.optim.SGD(model[1].parameters(), lr=RATE), transport)
+
+    with pytest.raises(UsageError, match="the optimizer lacks 2 of the 4 trained parameters"):
+        threads.run(1, work)
+
+
 def test_sparse_gradients_are_refused():
     def work(transport):
         model = nn.Embedding(4, 2, sparse=True)
