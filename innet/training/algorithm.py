@@ -51,6 +51,7 @@ class Algorithm(ABC):
             )
         self.optimizer, self.transport = optimizer, transport
         self.segments = segments(model, packing)
+        transport.check_sizes([segment.size for segment in self.segments])
         self.times = Times()
         self.iteration = 0
         for segment in (*self.segments, *frozen(model)):

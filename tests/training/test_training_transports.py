@@ -235,6 +235,18 @@ def test_the_switch_trains_as_threads_do():
             assert torch.equal(*found) == (name == "pipe-sgd")
 
 
+def test_vectors_of_one_size_share_no_error_feedback():
+    """The error of one layer would be added to the gradient of another."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(9, 9) for _ in range(2)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with rack(ports=1) as tor, tor.workers(1) as [agent]:
+        transport = AgentTransport(agent, "int8+feedback")
+        make("d-sync", model, optimizer, transport, packing="packed")
+        with pytest.raises(UsageError, match="packing='packed'"):
+            make("d-sync", model, optimizer, transport, packing="layers")
+        make("d-sync", model, optimizer, AgentTransport(agent, "int8"), packing="layers")
+
+
 def test_nobody_starts_with_zeros_because_worker_0_came_after_the_quorum():
     """A sum of worker 0's bits and the others' zeros would be zeros without worker 0."""
     with rack(ports=2) as tor, tor.workers(2, quorum=1) as agents:
