@@ -18,7 +18,7 @@ from innet.host.agent import Agent
 from innet.host.agreement import ALL_GATHER, REDUCE_SCATTER, Collective
 from innet.host.ddp import submit
 from innet.host.moves import Bytes
-from innet.host.tensors import ReduceOp, as_bytes, resolved
+from innet.host.tensors import ReduceOp, as_array, as_bytes, resolved
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -279,7 +279,7 @@ def _memory_of(tensors: Tensors) -> "np.ndarray[Any, Any] | None":
         return None
     if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_neg():
         return None
-    return tensor.detach().numpy()
+    return as_array(tensor.detach())
 
 
 class _Joined:
