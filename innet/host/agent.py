@@ -219,8 +219,7 @@ class Agent(Collectives):
         spec = self._reducer.choose_for(tensor, quantizer, key) if summed else EXACT
         future: Future[Tensor] = Future()
         call = TensorCall(
-            future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective, part,
-            finish,
+            future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective, part, finish,
         )  # fmt: skip
         self._queue(call, wait=wait)
         return future
@@ -245,7 +244,7 @@ class Agent(Collectives):
             self._calls.serve(call)
         else:
             self._calls.put(call)
-        if self._closed and not self._thread.is_alive():
+        if self._closed and self._calls.done:
             _refuse(self._calls.left())  # another thread has closed the agent
 
     def close(self, *, abandon: bool = False, problem: BaseException | None = None) -> None:
@@ -263,7 +262,7 @@ class Agent(Collectives):
         if self._calls.serving_here:
             return
         self._calls.end()
-        self._thread.join()
+        self._calls.join(self._thread)
         _refuse(self._calls.left())
         self._exchanges.close()
         self._membership.close(problem)
@@ -306,9 +305,10 @@ class Agent(Collectives):
                     result = call.reduced(self._exchanges, self._reducer)
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
             self._note(problem)
+            self._calls.settling()
             call.future.set_exception(problem)
         else:
-            _settle(call, result)
+            _settle(call, result, self._calls.settling)
 
     def _note(self, problem: BaseException) -> None:
         """Leave the job after an error that only this worker has."""
@@ -324,13 +324,15 @@ def _refuse(calls: Iterable[TensorCall | _Work]) -> None:
         call.future.set_exception(AgentClosed(_CLOSED))
 
 
-def _settle(call: TensorCall | _Work, result: Any) -> None:
+def _settle(call: TensorCall | _Work, result: Any, settling: Callable[[], None]) -> None:
     """Give a call's result to whoever waits for it. An error here concerns only this worker's tensors."""
     try:
         made = call.finish(result) if isinstance(call, TensorCall) and call.finish else result
     except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
+        settling()
         call.future.set_exception(problem)
     else:
+        settling()
         call.future.set_result(made)
 
 

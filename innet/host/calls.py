@@ -3,6 +3,9 @@
 Where processors are busy, handing a call to another thread and its result back takes longer than a
 small exchange. So a thread that waits for its own call serves it itself, unless another call is
 queued or under way.
+
+The agent's thread runs the callbacks that wait for a call's result. If such a callback puts a call, it
+may also wait for it. So another thread then becomes the agent's thread, and serves the call.
 """
 
 import contextlib
@@ -20,8 +23,8 @@ Call = TypeVar("Call")
 class CallQueue(Generic[Call]):
     """The calls that wait for their turn. One thread at a time has the turn.
 
-    `serve` carries out a call, and `attend` is called between calls, after every use of the `waker`.
-    Neither may raise.
+    `serve` carries out a call, and calls :meth:`settling` before it gives the result to callbacks.
+    `attend` is called between calls, after every use of the `waker`. Neither may raise.
     """
 
     def __init__(
@@ -31,7 +34,11 @@ class CallQueue(Generic[Call]):
         self._calls: deque[Call | None] = deque()
         self._turn = threading.Lock()
         self._server: int | None = None  # the thread that serves a call
+        self._runner: int | None = None  # the agent's thread
+        self._settling: int | None = None  # the agent's thread, while it runs callbacks
+        self._successors: list[threading.Thread] = []
         self._ended = False
+        self.done = False  # whether the agent's thread has ended
 
     @property
     def serving_here(self) -> bool:
@@ -41,14 +48,23 @@ class CallQueue(Generic[Call]):
     def put(self, call: Call) -> None:
         """Let the agent's thread serve a call."""
         self._calls.append(call)
-        self._waker.wake()
+        if self._settling == threading.get_ident():
+            self._hand_over()
+        else:
+            self._waker.wake()
+
+    def settling(self) -> None:
+        """Note that the call under way is over, and that only callbacks which get its result are left."""
+        if self._runner == threading.get_ident():
+            self._settling = self._runner
 
     def serve(self, call: Call) -> None:
         """Serve a call in this thread if that saves a wait. Otherwise put it, as :meth:`put` does.
 
         Raises UsageError if this thread is in the midst of another call: each would wait for the other.
         """
-        if self._server == threading.get_ident():
+        own = threading.get_ident()
+        if own == self._server and own != self._settling:
             raise UsageError(
                 "a call of the agent came in the midst of another one, from a signal handler or a "
                 "callback: use submit() there, or call after the other one"
@@ -66,16 +82,46 @@ class CallQueue(Generic[Call]):
 
     def run(self) -> None:
         """Serve all calls that are put until :meth:`end`."""
+        self._turn.acquire()
+        self._run()
+
+    def _run(self) -> None:
+        """Serve calls in this thread, which has the turn, until the end or until it hands over."""
+        own = self._runner = threading.get_ident()
         while True:
-            with self._turn:
-                self._waker.reset()
-                while self._calls:
-                    if (call := self._calls.popleft()) is None:
-                        return
-                    self._serve_now(call)
-                self._attend()
+            self._waker.reset()
+            while self._calls:
+                if (call := self._calls.popleft()) is None:
+                    self.done = True
+                    self._turn.release()
+                    return
+                self._serve_now(call)
+                if self._runner != own:
+                    return
+            self._attend()
+            self._turn.release()
             if not self._calls:  # a wake-up that has come since ends the wait
                 self._waker.wait(reset=False)  # only the thread that has the turn resets it
+            self._turn.acquire()
+
+    def _hand_over(self) -> None:
+        """Give this thread's turn to another one, because a callback may now wait for a call."""
+        name = threading.current_thread().name
+        successor = threading.Thread(target=self._run, name=name, daemon=True)
+        self._successors = [*filter(threading.Thread.is_alive, self._successors), successor]
+        own, self._server, self._runner, self._settling = self._runner, None, None, None
+        try:
+            successor.start()
+        except RuntimeError:  # there are too many threads: the call is served after the callback
+            self._server = self._runner = self._settling = own
+
+    def join(self, first: threading.Thread) -> None:
+        """Wait, after :meth:`end`, for the thread that began with :meth:`run`, and for its successors."""
+        while ending := [
+            each for each in (first, *self._successors)
+            if each.is_alive() and each is not threading.current_thread()
+        ]:  # fmt: skip
+            ending[0].join()
 
     def end(self) -> None:
         """Let :meth:`run` return after all calls that were put before. No later call is served."""
@@ -91,8 +137,9 @@ class CallQueue(Generic[Call]):
                     yield call
 
     def _serve_now(self, call: Call) -> None:
-        self._server = threading.get_ident()
+        own = self._server = threading.get_ident()
         try:
             self._serve(call)
         finally:
-            self._server = None
+            if self._server == own:  # another thread may have taken over
+                self._server = self._settling = None

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.host.blocks import Mask, Positions
+from innet.host.tensors import as_array
 
 if TYPE_CHECKING:
     import torch
@@ -48,9 +49,9 @@ def rows_of(tensor: "torch.Tensor") -> Rows:
     tensor = tensor.detach().coalesce()
     cut = tensor.sparse_dim()
     sizes, width = tuple(tensor.shape[:cut]), math.prod(tensor.shape[cut:])
-    indices = tensor.indices().cpu().numpy()
+    indices = as_array(tensor.indices().cpu())
     positions = np.ravel_multi_index(tuple(indices), sizes) if indices.size else indices[0]
-    values = tensor.values().cpu().numpy()
+    values = as_array(tensor.values().cpu())
     return Rows(math.prod(sizes), positions, values.reshape(len(positions), width))
 
 

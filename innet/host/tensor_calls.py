@@ -14,6 +14,7 @@ from innet.host.reducer import Reducer
 from innet.host.sparse import rows_of, tensor_of
 from innet.host.tensors import (
     ReduceOp,
+    as_array,
     is_sparse,
     quantized_on_device,
     resolved,
@@ -59,7 +60,7 @@ class TensorCall:
         if is_sparse(self.tensor):
             return self._reduce_sparse(self.tensor.detach(), reducer)
         if self.tensor.device.type == "cpu":  # numpy's operations take less time than PyTorch's
-            values = resolved(self.tensor.detach()).numpy().ravel()
+            values = as_array(resolved(self.tensor.detach())).ravel()
             return torch.from_numpy(self._reduce_flat(values, reducer).reshape(shape))
         flat = self.tensor.detach().reshape(-1)
         if quantized_on_device(flat, self.op):

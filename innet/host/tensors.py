@@ -135,9 +135,40 @@ def as_bytes(tensor: "torch.Tensor") -> "np.ndarray[Any, np.dtype[np.uint8]]":
     """Return a view of a contiguous CPU tensor's bytes, (size,) uint8."""
     import torch
 
-    content: np.ndarray[Any, np.dtype[np.uint8]]
-    content = tensor.detach().view(-1).view(torch.uint8).numpy()
-    return content
+    return as_array(tensor.detach().view(-1).view(torch.uint8))
+
+
+def as_array(tensor: "torch.Tensor") -> "np.ndarray[Any, Any]":
+    """Return a view of a dense CPU tensor of a dtype that numpy has.
+
+    PyTorch's own ``Tensor.numpy()`` would leave the memory not resizable, and so FSDP unable to free it.
+    """
+    dtype = _numpys(tensor.dtype)
+    if not tensor.numel():
+        return np.empty(tuple(tensor.shape), dtype)
+    return np.asarray(_Memory(tensor, dtype))
+
+
+@lru_cache(maxsize=64)
+def _numpys(dtype: "torch.dtype") -> "np.dtype[Any]":
+    """Return the dtype of numpy that is called as one of PyTorch's."""
+    return np.dtype(dtype_name(dtype))
+
+
+class _Memory:
+    """A tensor's memory, in a form that numpy reads. Arrays of it keep the tensor."""
+
+    def __init__(self, tensor: "torch.Tensor", dtype: "np.dtype[Any]") -> None:
+        self._tensor = tensor
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": dtype.str,
+            "shape": tuple(tensor.shape),
+            "strides": None
+            if tensor.is_contiguous()
+            else tuple(dtype.itemsize * each for each in tensor.stride()),
+            "data": (tensor.data_ptr(), False),  # not read-only
+        }
 
 
 def from_bytes(content: "np.ndarray[Any, np.dtype[np.uint8]]", like: Any, shape: Any) -> Any:

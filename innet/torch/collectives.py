@@ -18,7 +18,7 @@ from innet.host.agent import Agent
 from innet.host.agreement import ALL_GATHER, REDUCE_SCATTER, Collective
 from innet.host.ddp import submit
 from innet.host.moves import Bytes
-from innet.host.tensors import ReduceOp, as_bytes, resolved
+from innet.host.tensors import ReduceOp, as_array, as_bytes, resolved
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -49,12 +49,8 @@ class Gather:
             out.numel() != ranks * own.numel() for out, own in zip(outputs, inputs, strict=True)
         ):
             return None
-        if not all(out.is_contiguous() for out in outputs):
-            return None
-        parts = [
-            out.view(ranks, own.numel()).unbind() for out, own in zip(outputs, inputs, strict=True)
-        ]
-        return cls.into_lists(parts, inputs, ranks)
+        parts = [found for out in outputs if (found := _parts(out, ranks))]
+        return cls.into_lists(parts, inputs, ranks) if len(parts) == len(outputs) else None
 
     def _fits(self, ranks: int) -> bool:
         if len(self.outputs) != len(self.inputs) or not self.inputs:
@@ -134,9 +130,11 @@ class Scatter:
         first = rank * sum(out.numel() for out in outputs)
         if len(inputs) == 1:
             return cls(list(inputs), list(outputs), first)
-        by_rank = zip(
-            *(given.reshape(ranks, given.numel() // ranks) for given in inputs), strict=True
-        )
+        # Views, because the tensors are read when the call begins.
+        cut = [parts for given in inputs if (parts := _parts(given, ranks))]
+        if len(cut) < len(inputs):
+            return None
+        by_rank = zip(*cut, strict=True)
         return cls([part for parts in by_rank for part in parts], list(outputs), first)
 
     @property
@@ -194,9 +192,12 @@ def broadcast(agent: Agent, tensor: torch.Tensor, root: int, *, wait: bool) -> "
     """Broadcast a tensor in the background. `wait` is that of :meth:`Agent.submit`."""
     collective = Collective("broadcast", root)
     into = as_bytes(tensor) if _is_its_memory(tensor) else None
-    return agent.submit_move(
-        tensor, collective, lambda content: put_bytes(tensor, content), into, wait=wait
-    )
+
+    def fill(content: Bytes) -> None:
+        if agent.info.rank != root:
+            put_bytes(tensor, content)
+
+    return agent.submit_move(tensor, collective, fill, into, wait=wait)
 
 
 def reduce(
@@ -244,7 +245,7 @@ def put_all(tensors: Tensors, result: torch.Tensor) -> None:
 
 
 def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:
-    """Copy bytes into a contiguous tensor."""
+    """Copy bytes into a tensor of any strides."""
     if _is_its_memory(tensor):
         if content.ctypes.data != tensor.data_ptr():  # they may have been received there
             np.copyto(as_bytes(tensor), content)
@@ -255,8 +256,16 @@ def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:
 
 
 def _is_its_memory(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor's values are in the CPU's memory, with no sign or conjugation left out."""
-    return tensor.device.type == "cpu" and not tensor.is_neg() and not tensor.is_conj()
+    """Return whether the CPU's memory has the values in order, with no sign or conjugation left out."""
+    as_it_is = tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+    return tensor.device.type == "cpu" and as_it_is
+
+
+def _parts(tensor: torch.Tensor, count: int) -> Tensors | None:
+    """Return equal parts of a tensor, as views in the order of its elements, or None if it has none."""
+    if tensor.is_contiguous():
+        return tensor.view(count, tensor.numel() // count).unbind()
+    return None if tensor.shape[0] % count else tensor.chunk(count)
 
 
 def _memory_of(tensors: Tensors) -> "np.ndarray[Any, Any] | None":
@@ -270,7 +279,7 @@ def _memory_of(tensors: Tensors) -> "np.ndarray[Any, Any] | None":
         return None
     if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_neg():
         return None
-    return tensor.detach().numpy()
+    return as_array(tensor.detach())
 
 
 class _Joined:
@@ -282,6 +291,6 @@ class _Joined:
 
     def detach(self) -> torch.Tensor:
         """Return the present bytes of all tensors."""
-        parts = [as_bytes(resolved(each.detach().cpu())) for each in self._tensors]
+        parts = [as_bytes(resolved(each.detach().cpu()).contiguous()) for each in self._tensors]
         whole: Any = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return torch.from_numpy(whole)

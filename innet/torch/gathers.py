@@ -2,7 +2,8 @@
 
 A reduce-scatter fills the way up, and an all-gather the way down. In one job, calls run one after the
 other, so each would wait for the other. The second job is created with the first large all-gather, which
-all ranks call at the same point. If it cannot be created, all-gathers share the group's job.
+all ranks call at the same point. If it cannot be created, or a rank does not wish it, all-gathers share
+the group's job.
 """
 
 import concurrent.futures
@@ -19,7 +20,6 @@ from innet.torch.membership import (
     GroupMembership,
     join_for_gathers,
 )
-from innet.torch.settings import Settings
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -91,12 +91,10 @@ class Gathers:
 
 
 def joining(
-    context: GroupContext, environment: Environment
+    membership: GroupMembership, context: GroupContext, environment: Environment
 ) -> Callable[[], GroupMembership] | None:
-    """Return a function that joins a job for large all-gathers, or None if INNET_GATHER_JOB is 0."""
-    if not Settings.read(environment).gather_job:
-        return None
-    return partial(join_for_gathers, context, environment)
+    """Return a function that joins a job for large all-gathers, or None if some rank wishes none."""
+    return partial(join_for_gathers, context, environment) if membership.gather_job else None
 
 
 def _storages(found: Any) -> Iterator[int]:

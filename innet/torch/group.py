@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,6 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from innet.errors import AgentClosed, UsageError
 from innet.host.agent import Agent, leave_jobs
-from innet.host.join import metrics_address
 from innet.host.tensors import ReduceOp
 from innet.machine.environment import PRIVATE_KEY_FILE
 from innet.machine.forks import Owner
@@ -34,10 +34,11 @@ from innet.torch.membership import (
     join_job,
     limit,
 )
+from innet.torch.messages import all_gathered, attempted, refusal_of
 from innet.torch.options import operation_of, root_of, sets_timeout, waits_at_once
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import move_reason, switch_op
-from innet.torch.settings import with_local_rank
+from innet.torch.settings import with_local_rank, with_metrics
 from innet.torch.work import SwitchWork
 
 if TYPE_CHECKING:
@@ -95,17 +96,15 @@ class InnetGroup(ProcessGroup):
         self._open = contextlib.ExitStack()
         environment = with_local_rank(os.environ, rank if first else _default_rank())
         with contextlib.ExitStack() as stack:
-            if address := metrics_address(environment):
-                from innet.host.metrics import exposed_too
-                from innet.torch.metrics import COLLECTOR
-
-                stack.enter_context(exposed_too(COLLECTOR, address))
+            # All ranks learn of a rank that has this wrong, as they do when they join.
+            _, message = attempted(partial(with_metrics, environment, stack))
+            refusal_of(all_gathered(self._gloo, message))
             context = GroupContext(store, self._gloo, rank, size, timeout, first, prefix)
             self._membership = join_job(context, environment)
             # A group of one sends nothing.
             self._private = bool(environment.get(PRIVATE_KEY_FILE)) and size > 1
             stack.callback(self._membership.leave)
-            self._gathers = Gathers(joining(context, environment))
+            self._gathers = Gathers(joining(self._membership, context, environment))
             stack.callback(self._gathers.leave)
             self._open = stack.pop_all()
         _groups.add(self)

@@ -32,12 +32,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
     get_debug_level,
 )
 
-from innet.errors import (
-    ControllerError,
-    InnetError,
-    NoCapacity,
-    UsageError,
-)
+from innet.errors import ControllerError, InnetError, NoCapacity, UsageError
 from innet.host.agent import Agent
 from innet.host.fallback import NO_TIMEOUT, GlooFallback
 from innet.host.job import Timeouts
@@ -77,7 +72,8 @@ class GroupContext:
 class GroupMembership:
     """A group's membership: its `agent`, or None and the `reason` why Gloo carries everything.
 
-    `reason` is a word for a metric; :func:`join_job` logs the explanation.
+    `reason` is a word for a metric; :func:`join_job` logs the explanation. `gather_job` tells whether
+    all ranks wish a second job for large all-gathers.
     """
 
     def __init__(
@@ -86,11 +82,11 @@ class GroupMembership:
         reason: str,
         leave: contextlib.ExitStack,
         own: "_OwnJob | None" = None,
+        *,
+        gather_job: bool = False,
     ) -> None:
-        self.agent = agent
-        self.reason = reason
-        self._leave = leave
-        self._own = own
+        self.agent, self.reason, self.gather_job = agent, reason, gather_job
+        self._leave, self._own = leave, own
 
     def leave(self) -> None:
         """Leave the job and give back the cable; as the last process of the group, delete the job."""
@@ -158,6 +154,7 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
             return _refused(group, refusal)
         nodes, node = _meet(group, messages, entrance, stack)
         digests = [bytes.fromhex(each.token_digest) for each in messages]
+        gather_job = all(each.gather_job for each in messages)
         _, message = attempted(partial(_find_jobs, group, settings, digests, nodes))
         found, *_ = messages = all_gathered(group.gloo, message)
         if refusal := refusal_of(messages):
@@ -174,7 +171,7 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
         refusal = refusal_of(all_gathered(group.gloo, message))
         if agent is None or refusal:
             return _refused(group, refusal)
-        return GroupMembership(agent, "", stack.pop_all(), own)
+        return GroupMembership(agent, "", stack.pop_all(), own, gather_job=gather_job)
 
 
 def join_for_gathers(group: GroupContext, environment: Environment) -> GroupMembership:
@@ -205,6 +202,7 @@ def _prepare(
         node=node_name(environment),
         entrance=entrance.name,
         alone=f"the job {given!r} has a worker for each rank" if given else settings.alone,
+        gather_job=settings.gather_job,
     )
 
 
@@ -308,8 +306,8 @@ def _join(
     group: GroupContext, settings: Settings, job: str, part: _Part, stack: contextlib.ExitStack
 ) -> tuple[Agent, Message]:
     """Take the third step, in all processes: join the job, with the token of the settings."""
-    link = stack.enter_context(_links.one_of(settings.links))
-    # A separate group, so that an exchange's remnant does not meet the group's collectives.
+    # A separate group, so that an exchange's remnant does not meet the group's collectives. It needs
+    # all processes, so it comes before anything that may fail in one of them.
     exchanges = ProcessGroupGloo(
         PrefixStore(f"fallback/{part.index}", group.store), part.rank, part.workers, group.timeout
     )
@@ -317,6 +315,7 @@ def _join(
     exchanges._set_default_timeout(NO_TIMEOUT)  # noqa: SLF001
     fallback = GlooFallback(part.workers, exchanges, exchanges)
     stack.callback(fallback.close)
+    link = stack.enter_context(_links.one_of(settings.links))
     agent = join(
         settings.controller,
         job,

@@ -30,8 +30,9 @@ class Message:
     `error` is the class of the error, or empty. `token_digest` is the SHA-256, in hexadecimal, of
     the process's token for a job of the group's own. `node` is the name of the process's node.
     `entrance` is where the others of the node find it. `alone` says why the process contributes for
-    itself wherever it is, or is empty. `jobs` has one name, or one for each slice. `own` tells that
-    the jobs were created for the group, and are deleted after it.
+    itself wherever it is, or is empty. `gather_job` tells whether it wishes a second job for large
+    all-gathers. `jobs` has one name, or one for each slice. `own` tells that the jobs were created for
+    the group, and are deleted after it.
     """
 
     error: str = ""
@@ -40,6 +41,7 @@ class Message:
     node: str = ""
     entrance: str = ""
     alone: str = ""
+    gather_job: bool = False
     jobs: Sequence[str] = ()
     own: bool = False
 

@@ -1,8 +1,9 @@
 """The choice between switch and Gloo for a collective, the same on every rank.
 
-It depends only on the operation and the tensors, which are alike on all ranks. The switch adds what
-it can add exactly, or within the bound of :mod:`innet.host.quantizers.fixed_point`. It finds maxima of
-32-bit integers, and so of floats in the order of their bits. It moves the bits of any dtype.
+It depends only on the operation and on what the tensors of all ranks have in common. Strides are not
+among that. The switch adds what it can add exactly, or within the bound of
+:mod:`innet.host.quantizers.fixed_point`. It finds maxima of 32-bit integers, and so of floats in the
+order of their bits. It moves the bits of any dtype.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,8 @@ def switch_op(
     found, dtypes = way
     if not tensors or tensors[0].dtype not in dtypes:
         return None, "dtype"
+    if not _one_device(tensors):
+        return None, "device"
     if sparse and tensors[0].layout == torch.sparse_coo:
         return _sparse_op(tensors, found)
     elements = 0
@@ -60,11 +63,17 @@ def _sparse_op(
     return found, ""
 
 
+def _one_device(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether the tensors are on one device, and have content there."""
+    [device, *others] = {tensor.device for tensor in tensors}
+    return not others and device.type in ("cpu", "cuda")
+
+
 def move_reason(tensors: Sequence[torch.Tensor]) -> str:
     """Return the reason why the switch cannot move these tensors' bits, or "" if it can."""
-    if any(tensor.layout != torch.strided or not tensor.is_contiguous() for tensor in tensors):
+    if any(tensor.layout != torch.strided for tensor in tensors):
         return "layout"
-    if len({tensor.device for tensor in tensors}) != 1:
+    if not _one_device(tensors):
         return "device"
     if sum(tensor.numel() * tensor.element_size() for tensor in tensors) > MOST_ELEMENTS:
         return "size"

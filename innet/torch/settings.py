@@ -1,14 +1,19 @@
 """The backend's settings from the environment."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from innet.errors import UsageError
+from innet.host.join import metrics_address
 from innet.host.links import own_links
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.machine import environment as names
 from innet.machine.slurm import with_ranks
+from innet.torch.messages import Message
+
+_MOST_DIGITS = 9  # of a number of slots: a request has 32 bits for it
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,8 @@ class Settings:
                 "on one machine, start the script with `innet rack --workers N -- torchrun ...`"
             )
         slots = environment.get("INNET_SLOTS", "") or "0"
-        if not slots.isdecimal():
-            raise UsageError(f"INNET_SLOTS is {slots!r}: it has to be a power of two")
+        if not slots.isdecimal() or len(slots) > _MOST_DIGITS:
+            raise UsageError(f"INNET_SLOTS is {slots[:20]!r}: it has to be a power of two")
         quantizer = environment.get("INNET_QUANTIZER") or "int32"
         if QuantizerSpec.read(quantizer).feedback:
             raise UsageError(
@@ -87,3 +92,22 @@ def with_local_rank(environment: Mapping[str, str], rank: int) -> Mapping[str, s
     task = with_ranks(environment)
     own = task.get("LOCAL_RANK") if task.get("RANK") == str(rank) else None
     return {**environment, "LOCAL_RANK": own or str(rank)}
+
+
+def with_metrics(
+    environment: Mapping[str, str], until: contextlib.ExitStack
+) -> tuple[None, Message]:
+    """Serve the counts of collectives `until` the stack is closed, if INNET_METRICS says so.
+
+    The message is for the other processes. Raises UsageError.
+    """
+    if address := metrics_address(environment):
+        try:
+            from innet.host.metrics import exposed_too
+            from innet.torch.metrics import COLLECTOR
+        except ModuleNotFoundError as problem:
+            raise UsageError(
+                f"metrics need {problem.name}, which comes with: pip install 'innet[metrics]'"
+            ) from None
+        until.enter_context(exposed_too(COLLECTOR, address))
+    return None, Message()

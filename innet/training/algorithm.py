@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from innet.errors import UsageError
-from innet.training.packing import Packing, segments
+from innet.training.packing import Packing, frozen, segments
 from innet.training.transports.base import Transport
 
 
@@ -37,7 +37,8 @@ class Algorithm(ABC):
                 loss(model(images), labels).backward()
                 algorithm.step()
 
-    All workers start with worker 0's parameters. The trained parameters must be float32.
+    All workers start with worker 0's parameters. The trained parameters must be float32. Other
+    parameters are worker 0's only if they are float32.
     """
 
     def __init__(
@@ -50,9 +51,10 @@ class Algorithm(ABC):
             )
         self.optimizer, self.transport = optimizer, transport
         self.segments = segments(model, packing)
+        transport.check_sizes([segment.size for segment in self.segments])
         self.times = Times()
         self.iteration = 0
-        for segment in self.segments:
+        for segment in (*self.segments, *frozen(model)):
             segment.set_values(transport.broadcast(segment.values()))
 
     def begin(self) -> None:  # noqa: B027 - most do nothing here

@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from innet.training.algorithm import Algorithm, rate
 from innet.training.packing import Packing
-from innet.training.server import CentreServer, only_group
+from innet.training.server import CentreServer, check_complete
 from innet.training.transports.base import Transport
 
 
@@ -28,7 +28,7 @@ class Centred(Algorithm):
         *,
         packing: Packing = "packed",
     ) -> None:
-        only_group(optimizer)
+        check_complete(model, optimizer)
         super().__init__(model, optimizer, transport, packing)
         self._clients = [
             transport.connect(segment.size, partial(self.server, segment.values()))

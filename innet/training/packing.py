@@ -31,7 +31,15 @@ class Segment:
         return _flat([parameter.detach() for parameter in self.parameters])
 
     def gradients(self) -> Tensor:
-        """Return a copy of the gradients, float32 (size,). A missing gradient is zero."""
+        """Return a copy of the gradients, float32 (size,). A missing gradient is zero.
+
+        Raises UsageError for a sparse gradient.
+        """
+        for parameter in self.parameters:
+            if parameter.grad is not None and parameter.grad.layout != torch.strided:
+                raise UsageError(
+                    "a gradient is sparse: make it dense, as with Embedding(sparse=False)"
+                )
         return _flat(
             [
                 torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
@@ -90,6 +98,12 @@ def segments(model: nn.Module, packing: Packing) -> list[Segment]:
     if not isinstance(packing, int) or packing < 1:
         raise UsageError(f"packing {packing!r}: use 'packed', 'layers', or a number of at least 1")
     return [Segment(part) for part in _cut(parameters, packing)]
+
+
+def frozen(model: nn.Module) -> list[Segment]:
+    """Return the float32 parameters of `model` that are not trained, as a segment if there are any."""
+    kept = [p for p in model.parameters() if not p.requires_grad and p.dtype == torch.float32]
+    return [Segment(kept)] if kept else []
 
 
 def _each_once(layers: list[list[nn.Parameter]]) -> list[list[nn.Parameter]]:

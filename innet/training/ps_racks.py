@@ -16,6 +16,7 @@ from innet.errors import UsageError
 from innet.host.parameters import RackedParameters
 from innet.servers import pbox
 from innet.training.algorithm import Algorithm, rate
+from innet.training.server import check_complete
 from innet.training.transports.base import Transport
 from innet.training.transports.switch import AgentTransport
 
@@ -36,6 +37,7 @@ class PSRacks(Algorithm):
                 "ps-racks needs switches: use AgentTransport(agent), or the algorithm ps-sync"
             )
         rule = served(optimizer)
+        check_complete(model, optimizer)
         super().__init__(model, optimizer, transport, "packed")
         [self._segment] = self.segments
         values = self._segment.values().numpy()

@@ -110,9 +110,10 @@ class CentreOptimizer:
     def __init__(self, centre: Tensor, like: Optimizer) -> None:
         self._parameter = torch.nn.Parameter(centre)  # shares its memory with the centre
         accepted = inspect.signature(type(like)).parameters
-        options = {name: value for name, value in only_group(like).items() if name in accepted}
-        options.pop("params", None)
+        group = {name: value for name, value in only_group(like).items() if name != "params"}
+        options = {name: value for name, value in group.items() if name in accepted}
         self._optimizer = type(like)([self._parameter], **options)
+        only_group(self._optimizer).update(group)  # also what its signature does not name
 
     def apply(self, gradient: Tensor, rate: float) -> None:
         """Make one step with `gradient`, (n,), and step size `rate`."""
@@ -131,3 +132,14 @@ def only_group(optimizer: Optimizer) -> dict[str, Any]:
         )
     group: dict[str, Any] = optimizer.param_groups[0]
     return group
+
+
+def check_complete(model: torch.nn.Module, optimizer: Optimizer) -> None:
+    """Raise UsageError if the optimizer lacks trained parameters: a server would update them too."""
+    known = set(map(id, only_group(optimizer)["params"]))
+    trained = [id(each) for each in model.parameters() if each.requires_grad]
+    if missing := [each for each in trained if each not in known]:
+        raise UsageError(
+            f"the optimizer lacks {len(missing)} of the {len(trained)} trained parameters: give it all, "
+            "or let the others not require gradients"
+        )

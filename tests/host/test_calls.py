@@ -123,3 +123,34 @@ def test_a_call_in_the_midst_of_another_one_of_the_same_thread_is_refused():
     assert refused
     assert not queue.serving_here
     waker.close()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("way", ["put", "serve"])
+def test_a_callback_may_wait_for_a_call_that_it_makes(depth: int, way: str):
+    """PyTorch's PowerSGD hook does, for one: the thread that runs its callback cannot serve the call."""
+    waker = Waker()
+    calls = [threading.Event() for _ in range(depth + 1)]
+    servers: list[threading.Thread] = []
+
+    def serve(call: threading.Event) -> None:
+        servers.append(threading.current_thread())
+        queue.settling()
+        if following := calls[len(servers) :]:
+            getattr(queue, way)(following[0])
+            assert following[0].wait(WITHIN)
+        call.set()
+
+    queue = CallQueue[threading.Event](serve, lambda: None, waker)
+    thread = threading.Thread(target=queue.run, daemon=True)
+    thread.start()
+    queue.put(calls[0])
+    assert calls[0].wait(WITHIN)
+    queue.put(AT_ONCE)
+    queue.end()
+    queue.join(thread)
+    assert queue.done
+    assert len(set(servers)) == depth + 1
+    assert len(servers) == depth + 2
+    assert not any(each.is_alive() for each in servers)
+    waker.close()

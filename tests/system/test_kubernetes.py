@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from typing import Any
 
 import pytest
@@ -46,6 +47,23 @@ def test_the_commands_know_their_options(name: str):
     helped = run(command, *words, "--help", COLUMNS="400").stdout
     for option in container["args"]:
         assert re.search(rf"{option.partition('=')[0]}\b", helped), option
+
+
+def packages(extras: str) -> set[str]:
+    """Return the names of the packages that innet's extras, such as ``demo,metrics``, install."""
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found: set[str] = set()
+    for each in (each for extra in extras.split(",") for each in known[extra]):
+        inner = re.fullmatch(r"innet\[(.+)\]", each)
+        found |= packages(inner[1]) if inner else {each.split(">")[0]}
+    return found
+
+
+def test_the_image_has_what_the_training_imports():
+    said = re.search(r"'/src\[(.+)\]'", (FOLDER / "Dockerfile").read_text())
+    assert said
+    # examples/common.py imports scikit-learn, for the digits.
+    assert {"torch", "scikit-learn"} <= packages(said[1])
 
 
 def test_every_service_selects_pods():

@@ -144,3 +144,25 @@ def test_without_another_job_all_gathers_share_that_of_the_group(lack):
             assert running.run(dependent) == [True] * SIZE
             assert len(tor.stub.ListJobs(pb.ListJobsRequest()).jobs) == 1
             assert running.run(over_the_switch) == [True] * SIZE
+
+
+@pytest.mark.parametrize("lack", ["wish", "cables"])
+def test_if_one_rank_has_no_other_job_all_gathers_share_that_of_the_group(lack):
+    """Nodes may have different links, and so different defaults of INNET_GATHER_JOB."""
+    with rack(SIZE * 2, policy=Policy(lease_s=WITHIN)) as tor:
+        cables = [tor.links[rank::SIZE] for rank in range(SIZE)]
+        wishes = ["1"] * SIZE
+        if lack == "wish":
+            wishes[1] = "0"
+        else:
+            cables[1].pop()
+        common = {
+            "INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(map("+".join, cables))
+        }  # fmt: skip
+        environments = [
+            {**common, "INNET_GATHER_JOB": wish, "LOCAL_RANK": str(rank)}
+            for rank, wish in enumerate(wishes)
+        ]
+        with process_group(SIZE, prepare, "innet", environments) as running:
+            assert running.run(dependent, within=30) == [True] * SIZE
+            assert running.run(over_the_switch) == [True] * SIZE

@@ -3,7 +3,7 @@
 import os
 import re
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from processes import Group, process_group
 from racks import Rack, rack
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
 import innet.torch
 from innet.errors import SumOverflow, TimedOut
@@ -139,6 +140,54 @@ def strided_and_large(rank: int) -> tuple[list[int], bool]:
 
 def test_a_view_and_a_parameter_are_reduced_in_place(group: Group):
     assert group.run(strided_and_large) == [([2 * n + (1 << 55) for n in (1, 5, 9)], True)] * SIZE
+
+
+def freed(rank: int, size: int) -> list[str]:
+    """Return the collectives after which the memory of a tensor cannot be freed, as FSDP frees it."""
+    wrong = []
+    calls: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+        "all-reduce": lambda whole, _: dist.all_reduce(whole),
+        "half": lambda whole, _: dist.all_reduce(whole.view(torch.float16)),
+        "coalesced": lambda whole, part: dist.all_reduce_coalesced([whole, part]),
+        "strided": lambda whole, _: dist.all_reduce(whole.view(2, -1).t()),
+        "reduce": lambda whole, _: dist.reduce(whole, 0),
+        "broadcast": lambda whole, _: dist.broadcast(whole, 0),
+        "all-gather": dist.all_gather_into_tensor,
+        "reduce-scatter": lambda whole, part: dist.reduce_scatter_tensor(part, whole),
+    }
+    for name, call in calls.items():
+        whole, part = torch.ones(SIZE * size), torch.ones(size)
+        call(whole, part)
+        if not all(each.untyped_storage().resizable() for each in (whole, part)):
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_the_callers_memory_remains_resizable(group: Group, size: int):
+    """Tensor.numpy() makes it not resizable."""
+    assert group.run(freed, size) == [[]] * SIZE
+
+
+def with_power_sgd(rank: int) -> float:
+    """Train with a hook of PyTorch's whose callbacks wait for all-reduces that they make."""
+    torch.manual_seed(1)
+    layers = torch.nn.Linear(300, 400), torch.nn.ReLU(), torch.nn.Linear(400, 200)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
+    state = PowerSGDState(dist.group.WORLD, matrix_approximation_rank=2, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        given = torch.Generator().manual_seed(10 * step + rank)
+        optimizer.zero_grad()
+        model(torch.randn(8, 300, generator=given)).pow(2).mean().backward()
+        optimizer.step()
+    return sum(each.double().sum().item() for each in model.parameters())
+
+
+def test_a_callback_may_wait_for_an_all_reduce_of_its_own(group: Group):
+    one, other = group.run(with_power_sgd, within=60)
+    assert one == other
 
 
 def overflowing(rank: int) -> tuple[BaseException | None, int]:

@@ -208,6 +208,22 @@ def test_coalesced_forms_are_the_same_as_over_gloo(group: Group):
     assert group.run(coalesced) == [True] * SIZE
 
 
+def one_after_the_other(rank: int) -> list[float]:
+    """Reduce the result of a sum that is still under way, of which each rank's rows are not in order."""
+    whole = torch.full((2, SIZE * 500), rank + 1.0).t()
+    parts = [torch.zeros(500, 2), torch.zeros(3)]
+    dist.all_reduce(whole, async_op=True)
+    with dist._coalescing_manager(dist.group.WORLD, async_ops=True) as pending:
+        for part, given in zip(parts, (whole, torch.ones(SIZE * 3)), strict=True):
+            dist.reduce_scatter_tensor(part, given)
+    pending.wait()
+    return [*parts[0].unique().tolist(), *parts[1].unique().tolist()]
+
+
+def test_tensors_are_read_when_their_collective_begins(group: Group):
+    assert group.run(one_after_the_other) == [[40.0, 4.0]] * SIZE
+
+
 def signless(values: torch.Tensor) -> torch.Tensor:
     """Return a view of other memory that has these values with the other sign, as ``conj().imag`` may."""
     return torch._neg_view(-values)
@@ -240,6 +256,38 @@ def left_out(rank: int, dtype: torch.dtype) -> list[str]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64], ids=str)
 def test_views_that_leave_out_a_sign_are_moved_and_summed_with_it(group: Group, dtype: torch.dtype):
     assert group.run(left_out, dtype) == [[]] * SIZE
+
+
+def turned(values: torch.Tensor, way: int) -> torch.Tensor:
+    """Return these values in memory of another order, in every second element, or as they are."""
+    if way == 1:
+        return values.t().contiguous().t()
+    wide = torch.zeros(values.shape[0], 2 * values.shape[1], dtype=values.dtype)
+    return wide[:, ::2].copy_(values) if way == 2 else values.clone()
+
+
+def strided(rank: int, rows: int) -> list[str]:
+    """Return the collectives that are wrong if each rank's tensors have strides of their own."""
+    parts = [anything((rows, 3), torch.float64, each) for each in range(SIZE)]
+    nothing = torch.zeros(rows, 3, dtype=torch.float64)
+    given, own = (turned(parts[rank], (rank + more) % 3) for more in range(2))
+    dist.broadcast(given, 1)
+    lists = [turned(nothing, (rank + each) % 3) for each in range(SIZE)]
+    dist.all_gather(lists, own)
+    whole = turned(torch.cat([nothing] * SIZE), rank % 3)
+    dist.all_gather_into_tensor(whole, own)
+    found = {
+        "broadcast": (given, parts[1]),
+        "all-gather": (torch.cat(lists), torch.cat(parts)),
+        "into a tensor": (whole, torch.cat(parts)),
+    }
+    return [name for name, (one, other) in found.items() if not torch.equal(one, other)]
+
+
+@pytest.mark.parametrize("rows", [2, 1000])
+def test_ranks_whose_tensors_have_different_strides_move_the_same_elements(group: Group, rows: int):
+    """Gloo moves memory and not elements, and ranks that chose it would wait for the others."""
+    assert group.run(strided, rows, within=30) == [[]] * SIZE
 
 
 def uneven(rank: int) -> list[float]:
@@ -298,6 +346,9 @@ def wrong(rank: int) -> list[tuple[str, str]]:
         lambda group: dist.all_gather_into_tensor(torch.zeros(5), torch.zeros(2), group),
         lambda group: dist.reduce_scatter_tensor(torch.zeros(5), torch.zeros(6), group=group),
         lambda group: dist.broadcast(torch.zeros(4, 4)[:, 1], 0, group),
+        lambda group: dist.all_reduce(torch.zeros(4, device="meta"), group=group),
+        lambda group: dist.broadcast(torch.zeros(4, device="meta"), 0, group),
+        lambda group: dist.all_reduce(torch.zeros(4), group=group),  # the group goes on
     ]
     for call in calls:
         said = []

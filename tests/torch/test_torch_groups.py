@@ -20,6 +20,7 @@ import innet.torch
 from innet.errors import UsageError, WorkersMissing
 from innet.local.ports import free_tcp_port
 from innet.rpc import innet_pb2 as pb
+from innet.torch.settings import Settings
 
 SIZE = 2
 CABLES = 3
@@ -181,6 +182,18 @@ def initialize(rank: int, port: int, changed: dict[str, str]) -> None:
     dist.init_process_group("innet", where, timeout, rank=rank, world_size=SIZE)
 
 
+def initialize_unlike(rank: int, port: int, changed: dict[str, str]) -> None:
+    """Change the environment of rank 1 only, until the group is made."""
+    before = dict(os.environ)
+    try:
+        initialize(
+            rank, port, changed if rank == 1 else {"INNET_CONTROLLER": changed["INNET_CONTROLLER"]}
+        )
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def failing(rank: int) -> list[float]:
     if rank == 1:
         os._exit(9)
@@ -200,6 +213,10 @@ def test_what_the_environment_has_wrong_and_a_worker_that_dies_are_named_to_all(
                 assert isinstance(problem, UsageError)
                 assert "set INNET_CONTROLLER=HOST:PORT" in str(problem)
                 assert "rank 1" in str(problem)
+            group.start(initialize_unlike, free_tcp_port(), {**common, "INNET_METRICS": "nowhere"})
+            for problem in group.results(within=20):
+                assert isinstance(problem, UsageError)
+                assert "INNET_METRICS is 'nowhere'" in str(problem)
             common["INNET_QUANTIZER"] = "int8+feedback"
             group.start(initialize, free_tcp_port(), common)
             for problem in group.results():
@@ -211,6 +228,13 @@ def test_what_the_environment_has_wrong_and_a_worker_that_dies_are_named_to_all(
             [problem] = group.results([0])
             assert isinstance(problem, WorkersMissing)
             assert "worker 1: " in str(problem)
+
+
+@pytest.mark.parametrize("slots", ["-1", "many", "4294967296", "9" * 5000])
+def test_a_number_of_slots_that_no_request_can_hold_is_refused(slots: str):
+    """Otherwise only rank 0 would fail, with a traceback, and the others would wait for it."""
+    with pytest.raises(UsageError, match="INNET_SLOTS"):
+        Settings.read({"INNET_CONTROLLER": "127.0.0.1:9600", "INNET_SLOTS": slots})
 
 
 # -- private sums --------------------------------------------------------------------------------

@@ -75,6 +75,20 @@ def test_the_momentum_is_the_servers():
     assert close(centre, torch.tensor([-0.25]))
 
 
+class Passing(torch.optim.SGD):
+    """An optimizer that passes its options on, so that its signature does not name them."""
+
+    def __init__(self, parameters, **options):
+        super().__init__(parameters, **options)
+
+
+def test_the_server_has_all_options_whatever_the_signature():
+    mine = Passing([torch.nn.Parameter(torch.zeros(1))], lr=1.0, momentum=MOMENTUM)
+    server = AsyncServer(torch.zeros(1), 1, mine)
+    found = [server.push_pull(0, torch.ones(1), rate=1.0).item() for _ in range(2)]
+    assert found == [-1, -2 - MOMENTUM]
+
+
 def test_a_master_that_hears_one_at_a_time_hears_nobody_else_meanwhile():
     server = AsyncServer(torch.zeros(1), 2, like(), one_at_a_time=True)
     first, second = (DirectClient(server, rank, Background("")) for rank in range(2))

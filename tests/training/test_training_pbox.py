@@ -163,10 +163,20 @@ def test_every_optimizer_is_torchs(over, kind):
         assert close(found, parameter.detach(), 1e-5)
 
 
+class Scaled(torch.optim.SGD):
+    """An optimizer whose steps are its own, although it is derived from one that the servers have."""
+
+    def step(self, closure=None):
+        [parameter] = self.param_groups[0]["params"]
+        parameter.grad /= parameter.grad.norm()
+        return super().step(closure)
+
+
 @pytest.mark.parametrize(
     "kind",
     [
         torch.optim.AdamW,
+        Scaled,
         lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5, dampening=0.1),
         lambda p: torch.optim.RMSprop(p, momentum=0.5),
         lambda p: torch.optim.Adam(p, amsgrad=True),

@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 from paths import ROOT
+from torch import nn
 from training_problem import (
     RATE,
     STEPS,
@@ -14,6 +15,7 @@ from training_problem import (
     close,
     fresh_model,
     gradient,
+    initialized,
     loss_of,
     mean_gradient,
     train,
@@ -189,6 +191,46 @@ def test_what_makes_no_sense_is_refused(name, options, complaint):
 def test_momentum_is_refused_where_the_equations_have_none(name: str):
     with pytest.raises(UsageError, match="momentum"):
         train(name, workers=1, momentum=0.9)
+
+
+@pytest.mark.parametrize("name", ["d-sync", "ps-sync", "sync-easgd-2"])
+def test_parameters_that_are_not_trained_are_worker_0s_too(name: str):
+    """Otherwise each worker would compute the gradients of a model of its own."""
+
+    def work(transport):
+        model = initialized(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1)), seed=transport.rank)
+        model[0].requires_grad_(False)
+        optimizer = torch.optim.SGD(model[1].parameters(), lr=RATE)
+        with make(name, model, optimizer, transport):
+            return weights(model[0])
+
+    first, second = threads.run(2, work)
+    assert torch.equal(first, second)
+    frozen = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    assert torch.equal(first, weights(initialized(frozen, seed=0)[0]))
+
+
+def test_a_server_does_not_train_what_the_optimizer_lacks():
+    """The optimizer of d-sync leaves such parameters alone. A server would update them."""
+
+    def work(transport):
+        model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+        make("ps-sync", model, torch.optim.SGD(model[1].parameters(), lr=RATE), transport)
+
+    with pytest.raises(UsageError, match="the optimizer lacks 2 of the 4 trained parameters"):
+        threads.run(1, work)
+
+
+def test_sparse_gradients_are_refused():
+    def work(transport):
+        model = nn.Embedding(4, 2, sparse=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+        with make("d-sync", model, optimizer, transport) as algorithm:
+            model(torch.tensor([1])).sum().backward()
+            algorithm.step()
+
+    with pytest.raises(UsageError, match="a gradient is sparse"):
+        threads.run(1, work)
 
 
 def test_models_that_cannot_be_exchanged_are_refused():

@@ -13,7 +13,7 @@ from paths import SUPPORT
 from racks import rack
 from waiting import WITHIN
 
-from innet.errors import PeerFailed, UsageError
+from innet.errors import PeerFailed, UsageError, WorkersMissing
 from innet.training import make
 from innet.training.codecs.max_scaled import MaxScaled
 from innet.training.codecs.truncation import Truncation
@@ -233,6 +233,26 @@ def test_the_switch_trains_as_threads_do():
             for mine, other in zip(found, trained(name, options, threads.group(2)), strict=True):
                 assert (mine - other).abs().max() < 1e-5
             assert torch.equal(*found) == (name == "pipe-sgd")
+
+
+def test_vectors_of_one_size_share_no_error_feedback():
+    """The error of one layer would be added to the gradient of another."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(9, 9) for _ in range(2)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with rack(ports=1) as tor, tor.workers(1) as [agent]:
+        transport = AgentTransport(agent, "int8+feedback")
+        make("d-sync", model, optimizer, transport, packing="packed")
+        with pytest.raises(UsageError, match="packing='packed'"):
+            make("d-sync", model, optimizer, transport, packing="layers")
+        make("d-sync", model, optimizer, AgentTransport(agent, "int8"), packing="layers")
+
+
+def test_nobody_starts_with_zeros_because_worker_0_came_after_the_quorum():
+    """A sum of worker 0's bits and the others' zeros would be zeros without worker 0."""
+    with rack(ports=2) as tor, tor.workers(2, quorum=1) as agents:
+        for agent in reversed(agents):
+            with pytest.raises(WorkersMissing, match="the bytes of worker 0 are missing"):
+                AgentTransport(agent).broadcast(vector(0, 200))
 
 
 def trained(name, options, ends) -> list[torch.Tensor]:

@@ -244,9 +244,8 @@ def open_connections(
         complete.check()
         placement = place(complete.sizes, complete.cores, complete.chunk_bytes)
         for server in connections.servers:
-            if (
-                len(endpoints) > 1
-            ):  # it does not wait long for a registration, others may have started late
+            if len(endpoints) > 1:
+                # The server does not wait long for a registration, and others may have started late.
                 endpoints[server] = _greet(connections, server)
             connections.tell(server, replace(complete, server=server).message())
             answer = connections.hear(server)

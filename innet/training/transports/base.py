@@ -3,7 +3,7 @@
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Protocol, Self
@@ -53,6 +53,9 @@ class Transport(ABC):
     @abstractmethod
     def broadcast(self, vector: Tensor) -> Tensor:
         """Return worker 0's vector, bit by bit. It must have the size of this worker's vector."""
+
+    def check_sizes(self, sizes: Sequence[int]) -> None:  # noqa: B027 - most take any
+        """Raise UsageError if one step cannot reduce vectors of these sizes."""
 
     def send(self, to: int, message: Tensor) -> None:
         """Send bytes, uint8 (n,), to a worker, in the background. Do not change them afterwards."""

@@ -160,25 +160,25 @@ class _PBoxClient:
 def optimizer_of(rule: Rule) -> pbox.Optimizer:
     """Return the servers' equivalent of a torch optimizer. Raises UsageError."""
     given = only_group(rule.like)
-    kind = type(rule.like).__name__
+    kind = type(rule.like)  # exactly: AdamW, for one, is derived from Adam
     common = {"lr": float(given["lr"]), "weight_decay": float(given.get("weight_decay", 0.0))}
     found: pbox.Optimizer | None = None
-    if isinstance(rule.like, torch.optim.SGD):
+    if kind is torch.optim.SGD:
         speed = float(given["momentum"])
         named = pbox.Nesterov if given["nesterov"] else pbox.Momentum
         found = named(**common, momentum=speed) if speed else pbox.SGD(**common)
-    elif type(rule.like) is torch.optim.Adam:  # not AdamW, which decays weights differently
+    elif kind is torch.optim.Adam:
         first, second = map(float, given["betas"])
         found = pbox.Adam(**common, beta1=first, beta2=second, eps=float(given["eps"]))
-    elif isinstance(rule.like, torch.optim.Adagrad):
+    elif kind is torch.optim.Adagrad:
         found = pbox.Adagrad(**common, lr_decay=float(given["lr_decay"]), eps=float(given["eps"]))
-    elif isinstance(rule.like, torch.optim.RMSprop):
+    elif kind is torch.optim.RMSprop:
         found = pbox.RMSProp(**common, alpha=float(given["alpha"]), eps=float(given["eps"]))
-    elif isinstance(rule.like, torch.optim.Adadelta):
+    elif kind is torch.optim.Adadelta:
         found = pbox.Adadelta(**common, rho=float(given["rho"]), eps=float(given["eps"]))
     if found is None:
         raise UsageError(
-            f"the parameter servers have no {kind}: see docs/pbox.md for those they have"
+            f"the parameter servers have no {kind.__name__}: see docs/pbox.md for those they have"
         )
     _check_plain(rule.like, given)
     return found
