@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from innet.errors import InnetError, UsageError
-from innet.terminal.console import console
+from innet.terminal.console import console, drop_output
 from innet.terminal.signals import Stopped
 
 _EXTRAS = {
@@ -65,7 +65,7 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
         if problem.errno not in _FULL:
             raise
         print_error(problem)
-        _drop_output()
+        drop_output()
         sys.exit(InnetError.exit_code)
     except KeyboardInterrupt:
         raise Stopped(signal.SIGINT) from None
@@ -73,14 +73,6 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
         # Otherwise the interpreter searches all modules for garbage at its end, which takes as long
         # as importing them.
         gc.freeze()
-
-
-def _drop_output() -> None:
-    """Drop what standard output has not taken. The interpreter's end would fail on it."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_error(problem: object) -> None:
