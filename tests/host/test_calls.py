@@ -154,3 +154,32 @@ def test_a_callback_may_wait_for_a_call_that_it_makes(depth: int, way: str):
     assert len(servers) == depth + 2
     assert not any(each.is_alive() for each in servers)
     waker.close()
+
+
+def test_a_call_of_a_callback_is_served_later_if_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    waker, served, done = Waker(), list[str](), threading.Event()
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def serve(call: str) -> None:
+        served.append(call)
+        queue.settling()
+        if call == "second":
+            done.set()
+        else:
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", refused)
+                queue.put("second")
+
+    queue = CallQueue[str](serve, lambda: None, waker)
+    thread = threading.Thread(target=queue.run, daemon=True)
+    thread.start()
+    queue.put("first")
+    assert done.wait(WITHIN)
+    queue.end()
+    queue.join(thread)
+    assert served == ["first", "second"]
+    waker.close()
