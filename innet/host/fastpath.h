@@ -29,7 +29,8 @@ struct window {
     uint8_t *suspect;
     int64_t *scratch;
     uint16_t job, term;
-    uint8_t has_quorum; /* results may lack lanes that are wanted: they go out before all have said so */
+    /* Results may lack lanes that are wanted: they go out before all workers have said so. */
+    uint8_t has_quorum;
 };
 
 /* The conversion of the floats of an exchange: each row to integers when it is sent, and each sum back

@@ -123,7 +123,12 @@ class _Server:
             control.close()
             return None
         assert sum(1 for _ in Path("/proc/self/task").iterdir()) == 1, "a fork would lose a thread"
-        child = _Namespaces(control).fork()
+        try:
+            child = _Namespaces(control).fork()
+        except OSError:  # the client's namespaces have ended, and with them the client
+            for each in (control.detach(), *descriptors):
+                os.close(each)
+            return None
         if child == 0:
             self._listener.close()
             control.close()
@@ -168,14 +173,17 @@ class _Namespaces:
                 self._others[kind] = os.open(theirs, os.O_RDONLY)
 
     def fork(self) -> int:
-        """Fork a process in the client's namespaces."""
+        """Fork a process in the client's namespaces. Raises OSError if they have ended."""
         own = os.open("/proc/self/ns/pid", os.O_RDONLY)
-        if "pid" in self._others:
-            _enter(self._others["pid"])  # it counts for the next child only
-        child = os.fork()
-        if child and "pid" in self._others:
-            _enter(own)
-        os.close(own)
+        child = -1
+        try:
+            if "pid" in self._others:
+                _enter(self._others["pid"])  # it counts for the next child only
+            child = os.fork()
+        finally:
+            if child and "pid" in self._others:
+                _enter(own)
+            os.close(own)
         if not child:
             for kind, descriptor in self._others.items():
                 if kind != "pid":

@@ -85,7 +85,8 @@ static void set_cable(struct sw *core, uint32_t number, struct shared_cable cabl
 {
     rt_hold(core);
     int old = core->ports[number].cable.wakeup;
-    if (core->ports[number].cable.memory) { /* closing alone would not end the watch: a worker has it, too */
+    if (core->ports[number].cable.memory) {
+        /* Closing alone would not end the watch: a worker has the eventfd, too. */
         epoll_ctl(core->poller, EPOLL_CTL_DEL, old, NULL);
         close(old);
     }

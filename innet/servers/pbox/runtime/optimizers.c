@@ -129,7 +129,8 @@ KERNEL(adadelta)
 
 KERNEL(adam)
 {
-    bool old = k->rest_of_first < 0.5f; /* as in PyTorch: errors are those of the term that weighs more */
+    /* As PyTorch's lerp does, begin with the term that weighs more. */
+    bool old = k->rest_of_first < 0.5f;
     float weight = old ? k->rest_of_first : k->rest_of_first - 1;
     for (uint32_t i = 0; i < n; i++) {
         s[i] = FMA(weight, g[i] - s[i], old ? s[i] : g[i]);
