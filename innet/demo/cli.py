@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from innet.terminal.options import Lanes
+from innet.wire.layout import MOST_CONTRIBUTORS
 
 
 def demo(
@@ -40,7 +41,7 @@ def rack(
     command: Annotated[
         list[str], typer.Argument(help="The command to run, after [b]--[/b]; for example torchrun.")
     ],
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")],
+    workers: Annotated[int, typer.Option(min=1, max=MOST_CONTRIBUTORS, help="Worker processes.")],
     lanes: Lanes = 1024,
     slots: Annotated[int, typer.Option(min=1, help="Chunks in flight at once.")] = 128,
     cables: Annotated[

@@ -44,6 +44,7 @@ from innet.host.tensors import (
 from innet.host.traffic import Traffic
 from innet.host.waker import Waker
 from innet.host.worker_log import WorkerLog
+from innet.machine.extras import needed_for
 from innet.machine.forks import Owner
 from innet.machine.interfaces import bits_per_second, interface_at
 from innet.rpc import innet_pb2 as pb
@@ -272,12 +273,8 @@ class Agent(Collectives):
 
     def show_metrics(self, job: str, address: str) -> None:
         """Serve Prometheus at `HOST:PORT` until the agent is closed. Raises UsageError."""
-        try:
+        with needed_for("metrics", "metrics"):
             from innet.host.metrics import exposed
-        except ModuleNotFoundError as problem:
-            raise UsageError(
-                f"metrics need {problem.name}, which comes with: pip install 'innet[metrics]'"
-            ) from None
         where = self._until_closed.enter_context(exposed(self, job, address))
         WorkerLog(self.info).info("metrics are at http://%s/metrics", where)
 

@@ -11,12 +11,13 @@ from innet.errors import UsageError
 from innet.host.agent import Agent
 from innet.host.fallback import Fallback, ProcessGroupFallback
 from innet.host.job import Timeouts
-from innet.host.links import MOST_DIGITS, own_links
+from innet.host.links import is_number, own_links
 from innet.host.membership import Membership
 from innet.host.node import Node
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.waker import Waker
 from innet.machine import environment as names
+from innet.machine.extras import needed_for
 from innet.machine.slurm import with_ranks
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls as certificates
@@ -90,8 +91,8 @@ def join(
     token = os.environ.get(names.TOKEN, "") if token is None else token
     tls = tls or os.environ.get(names.TLS)
     identity = _identity(Path(tls)) if tls else None
-    until_closed = contextlib.ExitStack()
-    try:
+    with contextlib.ExitStack() as undo:
+        until_closed = undo.enter_context(contextlib.ExitStack())
         if fallback is not None and not isinstance(fallback, Fallback):
             fallback = ProcessGroupFallback(fallback)
             until_closed.callback(fallback.close)
@@ -105,22 +106,13 @@ def join(
         metrics = metrics_address(environment)
         request = pb.JoinRequest(job=job, rank=rank, token=token, fallback=fallback is not None)
         waker = Waker()
-        try:
-            membership = Membership(controller, request, timeout, waker, identity)
-            try:
-                agent = Agent(
-                    membership, link, waker, timeouts or Timeouts(), fallback, spec, node, secret,
-                    until_closed,
-                )  # fmt: skip
-            except BaseException as problem:
-                membership.close(problem)
-                raise
-        except BaseException:
-            waker.close()
-            raise
-    except BaseException:
-        until_closed.close()
-        raise
+        undo.callback(waker.close)
+        membership = Membership(controller, request, timeout, waker, identity)
+        undo.push(lambda _, problem, __: membership.close(problem))
+        agent = Agent(
+            membership, link, waker, timeouts or Timeouts(), fallback, spec, node, secret, until_closed
+        )  # fmt: skip
+        undo.pop_all()  # from here on, the agent closes all of it
     if metrics:
         try:
             agent.show_metrics(job, metrics)
@@ -140,12 +132,8 @@ def _identity(folder: Path) -> certificates.Identity:
 def _secret(path: str | Path | None) -> bytes | None:
     if not path:
         return None
-    try:
+    with needed_for("private sums", "private"):
         from innet.host.private_sums import read_secret
-    except ModuleNotFoundError as problem:
-        raise UsageError(
-            f"private sums need {problem.name}, which comes with: pip install 'innet[private]'"
-        ) from None
     return read_secret(Path(path))
 
 
@@ -163,7 +151,7 @@ def _rank(environment: Mapping[str, str]) -> int:
 
 
 def _number(name: str, value: str) -> int:
-    if not value.isdecimal() or len(value) > MOST_DIGITS:
+    if not is_number(value):
         raise UsageError(f"{name} is {value!r}: it has to be a number")
     return int(value)
 
@@ -175,8 +163,7 @@ def metrics_address(environment: Mapping[str, str]) -> str:
         return ""
     host, _, port = setting.rpartition(":")
     local_rank = _number("LOCAL_RANK", environment.get("LOCAL_RANK") or "0")
-    readable = host and port.isdecimal() and len(port) <= MOST_DIGITS
-    if not readable or int(port) + local_rank >= 1 << 16:
+    if not (host and is_number(port) and int(port) + local_rank < 1 << 16):
         raise UsageError(
             f"INNET_METRICS is {setting!r}: it has to be HOST:PORT, to which LOCAL_RANK is added"
         )

@@ -37,6 +37,7 @@ from innet.host.connections import (
 from innet.host.numpy_socket import NumpySocket
 from innet.host.packets import Packets
 from innet.host.waker import Waker
+from innet.machine.boot import boot_id
 from innet.machine.forks import close_in_children
 from innet.machine.sockets import enlarge_buffers, join_datagrams, route_mtu, take_part_in_ecn
 from innet.wire.check import seal
@@ -53,7 +54,6 @@ from innet.wire.records import Records, packet_bytes, packet_dtype
 _SHARED = "shm:"
 _SHARED_MAC, _FAR_MAC = 0x06, 0x0A  # locally administered, and not the 02 of other addresses
 _SHARED_IP, _FAR_IP = 0x80, 0x40  # 10.128.0.0/10 and 10.64.0.0/10
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NEEDS_COMPILER = "a link through shared memory needs a C compiler: install one, or use 'udp:...'"
 _SHARED_PROBLEMS = {
     errno.EACCES: "this user may not write to the switch's socket; run the worker as the switch's user, "
@@ -302,14 +302,6 @@ def shared_address(path: Path) -> Address:
     several machines. No frame address of a UDP cable begins with the same bytes.
     """
     return _derived(os.fsencode(path) + b"\0" + boot_id().encode(), _SHARED_MAC, _SHARED_IP, None)
-
-
-def boot_id() -> str:
-    """Return what tells this machine from all others until it starts again, or "" if nothing does."""
-    try:
-        return _BOOT_ID.read_text()
-    except OSError:
-        return ""
 
 
 def _derived(key: bytes, first_of_mac: int, second_of_ip: int, port: int | None) -> Address:

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from innet.errors import UsageError
 from innet.machine import environment as names
 
-MOST_DIGITS = 20
-"""The most digits of a number in a variable: Python refuses to read thousands of them."""
+_MOST_DIGITS = 20
+
+
+def is_number(text: str) -> bool:
+    """Return whether a variable is a number. Python refuses to read one of thousands of digits."""
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 def own_links(environment: Mapping[str, str]) -> list[str]:
@@ -23,7 +27,7 @@ def own_links(environment: Mapping[str, str]) -> list[str]:
     if len(workers) == 1:
         return workers[0]
     local_rank = environment.get("LOCAL_RANK", "")
-    if not local_rank.isdecimal() or len(local_rank) > MOST_DIGITS:
+    if not is_number(local_rank):
         raise UsageError(
             "no local rank for INNET_LINK, which names the links of several workers: start them "
             "with torchrun, which sets LOCAL_RANK, or name one link"

@@ -90,23 +90,24 @@ def break_when_silent(address: str, seconds: float) -> None:
 
 def notice_death(sock: socket.socket) -> None:
     """Let the kernel break an idle connection two minutes after the other machine has died."""
+    _probe(sock, _IDLE, _INTERVAL, _UNANSWERED)
+
+
+def _probe(
+    sock: socket.socket,
+    idle: int = PROBE_EVERY,
+    interval: int = PROBE_EVERY,
+    count: int = _MOST_PROBES,
+) -> None:
+    """Let the kernel probe the other end of an idle connection, `count` times in vain at most.
+
+    `idle` and `interval` are the seconds before the first probe, and between two.
+    """
     with contextlib.suppress(OSError, AttributeError):  # it is not TCP
         for option, value in (
-            (socket.TCP_KEEPIDLE, _IDLE),
-            (socket.TCP_KEEPINTVL, _INTERVAL),
-            (socket.TCP_KEEPCNT, _UNANSWERED),
-        ):
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-
-def _probe(sock: socket.socket) -> None:
-    """Let the kernel probe the other end when the connection is idle."""
-    with contextlib.suppress(OSError, AttributeError):
-        for option, value in (
-            (socket.TCP_KEEPIDLE, PROBE_EVERY),
-            (socket.TCP_KEEPINTVL, PROBE_EVERY),
-            (socket.TCP_KEEPCNT, _MOST_PROBES),
+            (socket.TCP_KEEPIDLE, idle),
+            (socket.TCP_KEEPINTVL, interval),
+            (socket.TCP_KEEPCNT, count),
         ):
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

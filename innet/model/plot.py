@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from innet.errors import UsageError
+from innet.machine.extras import needed_for
 from innet.model.predict import ALGORITHMS, Prediction
 from innet.model.published import SHARP
 from innet.model.scaling import EDR, Curve, offloaded
@@ -89,12 +90,8 @@ def _label(axes: "Axes", measure: str) -> None:
 
 
 def _figure(width: float, height: float) -> "Figure":
-    try:
+    with needed_for("plots", "experiments"):
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as problem:
-        raise UsageError(
-            f"plots need {problem.name}, which comes with: pip install 'innet[experiments]'"
-        ) from None
     return Figure(figsize=(width, height), layout="constrained")
 
 

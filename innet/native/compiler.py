@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -43,6 +43,16 @@ def compile_object(
     return _compile(".o", ["-r", *flags], sources.values(), lambda: sources, constants)
 
 
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Raise CompilerError in place of OSError: the disk is full, or the compiler is no program."""
+    try:
+        yield
+    except OSError as problem:
+        raise CompilerError(f"the C code cannot be compiled: {problem}") from None
+
+
+@_explained()
 def _compile(
     suffix: str,
     flags: Sequence[str],
@@ -50,20 +60,6 @@ def _compile(
     sources: Callable[[], Mapping[str, bytes]],
     constants: Constants,
     libraries: Sequence[str] = (),
-) -> Path:
-    try:
-        return _compiled(suffix, flags, key, sources, constants, libraries)
-    except OSError as problem:  # a full disk, or a compiler that is no program
-        raise CompilerError(f"the C code cannot be compiled: {problem}") from None
-
-
-def _compiled(
-    suffix: str,
-    flags: Sequence[str],
-    key: Iterable[bytes],
-    sources: Callable[[], Mapping[str, bytes]],
-    constants: Constants,
-    libraries: Sequence[str],
 ) -> Path:
     compiler = find_compiler()
     defined = header(constants)

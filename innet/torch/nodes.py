@@ -1,13 +1,14 @@
 """The nodes of a group: which of its ranks run on one machine, and can sum in shared memory."""
 
+import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from innet.host.node import Place
+from innet.machine.boot import boot_id
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK = Path("/proc/self/ns/net")
 
 
@@ -18,10 +19,10 @@ def node_name(environment: Mapping[str, str]) -> str:
     Where a launcher numbers its nodes, as torchrun and Slurm do, each number is a node of its own.
     """
     number = environment.get("GROUP_RANK") or environment.get("SLURM_NODEID") or ""
-    try:
-        return f"{_BOOT_ID.read_text().strip()}/{_NETWORK.stat().st_ino}/{number}"
-    except OSError:  # nothing tells which processes are on this machine
-        return uuid.uuid4().hex
+    with contextlib.suppress(OSError):
+        if machine := boot_id():
+            return f"{machine}/{_NETWORK.stat().st_ino}/{number}"
+    return uuid.uuid4().hex  # nothing tells which processes are on this machine
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from innet.host.join import metrics_address
 from innet.host.links import own_links
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.machine import environment as names
+from innet.machine.extras import needed_for
 from innet.machine.slurm import with_ranks
 from innet.torch.messages import Message
 
@@ -102,12 +103,8 @@ def with_metrics(
     The message is for the other processes. Raises UsageError.
     """
     if address := metrics_address(environment):
-        try:
+        with needed_for("metrics", "metrics"):
             from innet.host.metrics import exposed_too
             from innet.torch.metrics import COLLECTOR
-        except ModuleNotFoundError as problem:
-            raise UsageError(
-                f"metrics need {problem.name}, which comes with: pip install 'innet[metrics]'"
-            ) from None
         until.enter_context(exposed_too(COLLECTOR, address))
     return None, Message()

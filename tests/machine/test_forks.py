@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -112,17 +113,25 @@ def test_a_child_of_a_process_group_ends_through_sys_exit_and_the_group_goes_on(
         assert group.run(summed) == [[2.0] * 3] * SIZE
 
 
+def only_client(server: pbox.Server) -> pbox.Client:
+    given = {"job": "test", "rank": 0, "workers": 1, "keys": [8], "timeout": WITHIN}
+    return pbox.connect(server.address, **given)
+
+
+def in_child(call: Callable[[], int]) -> int | str:
+    """Call this in a forked child, which ends with the result. Return what it has ended with."""
+    child = os.fork()
+    if not child:  # the child must not run the remaining tests
+        os._exit(call())
+    return exit_code(child)
+
+
 def test_a_child_that_leaves_the_block_of_its_parents_client_says_no_goodbye():
-    with pbox.Server(cores=1, memory_bytes=1 << 20) as server:
-        given = {"job": "test", "rank": 0, "workers": 1, "keys": [8], "timeout": WITHIN}
-        with pbox.connect(server.address, **given) as client:
-            child = os.fork()
-            if not child:  # the child must not run the remaining tests
-                os._exit(child_of(client))
-            assert exit_code(child) == 7
-            gradients = [np.ones(8, np.float32)]
-            client.push_pull(gradients)
-            assert gradients[0].tolist() == [1.0] * 8
+    with pbox.Server(cores=1, memory_bytes=1 << 20) as server, only_client(server) as client:
+        assert in_child(partial(child_of, client)) == 7
+        gradients = [np.ones(8, np.float32)]
+        client.push_pull(gradients)
+        assert gradients[0].tolist() == [1.0] * 8
 
 
 @pytest.fixture
@@ -206,13 +215,8 @@ def test_a_workers_link_is_free_again_while_a_child_of_its_process_lives(
 
 def test_a_child_that_closes_its_parents_server_leaves_the_server_running():
     with pbox.Server(cores=1, memory_bytes=1 << 20) as server:
-        given = {"job": "test", "rank": 0, "workers": 1, "keys": [8], "timeout": WITHIN}
-        with pbox.connect(server.address, **given) as client:
-            child = os.fork()
-            if not child:  # the child must not run the remaining tests
-                server.close()
-                os._exit(7)
-            assert exit_code(child) == 7
+        with only_client(server) as client:
+            assert in_child(lambda: server.close() or 7) == 7
             client.push_pull([np.ones(8, np.float32)])
         until(lambda: not server.stats().reserved_bytes)
 

@@ -18,6 +18,7 @@ from innet.local.faults import Faults
 from innet.p4.artifacts import artifact
 from innet.switch.engine import Engine
 from innet.switch.engine.counts import Count, TableCounts
+from innet.switch.layout import byte_order
 
 WORKERS, SIZE = 3, 40_000
 
@@ -78,7 +79,10 @@ def named(parts, end: str) -> str:
 
 def test_a_register_is_read_from_the_cores_that_own_its_cells(engine):
     name = named(engine.program.registers, ".sequence")
-    engine.arrays.set_register(name, 0, range(1000))
+    cells = engine.arrays.raw_register(name, 0, 1000)
+    size = len(cells) // 1000
+    cells[:] = b"".join(each.to_bytes(size, byte_order(size)) for each in range(1000))
+    engine.arrays.set_raw_register(name, 0, cells)
     assert engine.arrays.register(name, 0, 1000) == [*range(1000)]
 
 

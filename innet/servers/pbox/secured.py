@@ -76,20 +76,15 @@ class Front:
                     f"cannot open a socket for TLS: {why.strerror}; if too many files are open, raise "
                     "the limit (`ulimit -n`)"
                 ) from None
-            stack.pop_all()
-        self.listener.listen(_BACKLOG)
-        self._lock, self._closed = threading.Lock(), threading.Event()
-        self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        self._relays: set[Relay] = set()
-        self._greeting: dict[socket.socket, threading.Thread] = {}
-        self._accepting = threading.Thread(target=self._accept, name="pbox front")
-        try:
+            stack.callback(os.close, self._inner)
+            self.listener.listen(_BACKLOG)
+            self._lock, self._closed = threading.Lock(), threading.Event()
+            self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+            self._relays: set[Relay] = set()
+            self._greeting: dict[socket.socket, threading.Thread] = {}
+            self._accepting = threading.Thread(target=self._accept, name="pbox front")
             start(self._accepting)
-        except NoCapacity:
-            for each in (outer, self.listener):
-                each.close()
-            os.close(self._inner)
-            raise
+            stack.pop_all()
 
     def close(self) -> None:
         """End all connections and threads. The listener belongs to the caller."""

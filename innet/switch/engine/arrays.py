@@ -1,7 +1,7 @@
 """The arrays of state that a program declares: registers, indirect counters, and indirect meters."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from innet.switch import ir
 from innet.switch.engine.counts import Count, MeterRates
@@ -10,6 +10,12 @@ from innet.switch.layout import byte_order
 
 _FILLED = 1024
 """The cells that are filled by one call of C."""
+
+
+def portions(first: int, count: int, most: int) -> Iterator[tuple[int, int]]:
+    """Yield the first cell and the number of cells of portions, of at most so many cells each."""
+    for start in range(first, first + count, most):
+        yield start, min(most, first + count - start)
 
 
 class Arrays:
@@ -42,23 +48,13 @@ class Arrays:
         with self._library.held():
             self._library.register(number, first, count, raw, True)
 
-    def set_register(self, name: str, first: int, values: Sequence[int]) -> None:
-        """Set the bits of consecutive cells of a register."""
-        number = self._registers[name]
-        size = self._library.register_bytes(number)
-        raw = b"".join(value.to_bytes(size, byte_order(size)) for value in values)
-        with self._library.held():
-            self._library.register(number, first, len(values), raw, True)
-
     def fill_register(self, name: str, first: int, count: int, value: int) -> None:
         """Set the bits of consecutive cells of a register to the same value."""
         number = self._registers[name]
         size = self._library.register_bytes(number)
-        at_once = min(count, _FILLED)
-        raw = value.to_bytes(size, byte_order(size)) * at_once
+        raw = value.to_bytes(size, byte_order(size)) * min(count, _FILLED)
         with self._library.held():
-            for start in range(first, first + count, at_once):
-                cells = min(at_once, first + count - start)
+            for start, cells in portions(first, count, _FILLED):
                 self._library.register(number, start, cells, raw, True)
 
     def counter(self, name: str, index: int, new: Count | None = None) -> Count:
@@ -81,9 +77,8 @@ class Arrays:
         """Set consecutive cells of an indirect counter to the same count."""
         cells = bytes(count_struct(new)) * min(count, _FILLED)
         with self._library.held():
-            for start in range(first, first + count, _FILLED):
-                at_once = CountStruct * min(_FILLED, first + count - start)
-                self.set_counts(name, start, at_once.from_buffer_copy(cells))
+            for start, at_once in portions(first, count, _FILLED):
+                self.set_counts(name, start, (CountStruct * at_once).from_buffer_copy(cells))
 
     def set_meter(self, name: str, first: int, rates: MeterRates | None, count: int = 1) -> None:
         """Configure cells of an indirect meter. Without rates they mark every packet green."""

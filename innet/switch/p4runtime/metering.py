@@ -1,5 +1,6 @@
 """Meters through P4Runtime: the engine's cells as MeterEntry messages."""
 
+import copy
 from collections.abc import Callable, Iterator
 
 from innet.p4runtime import p4runtime_pb2 as p4rt
@@ -28,7 +29,7 @@ class Meters:
         rates = meter_rates(message.config) if message.HasField("config") else None
         cells = indices(meter, message)
         self._engine.arrays.set_meter(meter.name, cells.start, rates, len(cells))
-        config = p4rt.MeterConfig.FromString(message.config.SerializeToString()) if rates else None
+        config = copy.deepcopy(message.config) if rates else None
         if message.HasField("index"):
             self._configs[meter.id][message.index.index] = config
         else:

@@ -13,6 +13,7 @@ import grpc
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc.status import Refusal
 from innet.switch.engine import Engine
+from innet.switch.engine.arrays import portions
 from innet.switch.p4runtime.entities import Counter
 from innet.switch.p4runtime.refusals import invalid
 
@@ -29,7 +30,7 @@ _INSERTED = (
     ("digest_entry",),
 )
 _AT_ONCE = 1 << 12
-"""The cells that are transferred at once."""
+"""The cells that are transferred at once, which take little memory."""
 
 _MODIFIED = (("value_set_entry",), ("meter_entry",), ("direct_meter_entry",))
 
@@ -62,7 +63,7 @@ def keep_registers(old: Engine, new: Engine) -> None:
     """Transfer the registers that both programs have."""
     for register in new.program.registers:
         if register in old.program.registers:
-            for first, count in _portions(register.size):
+            for first, count in portions(0, register.size, _AT_ONCE):
                 cells = old.arrays.raw_register(register.name, first, count)
                 new.arrays.set_raw_register(register.name, first, cells)
 
@@ -70,15 +71,9 @@ def keep_registers(old: Engine, new: Engine) -> None:
 def keep_counters(old: Engine, new: Engine, counters: Iterable[tuple[Counter, Counter]]) -> None:
     """Transfer the cells of counters, each under its old and its new form."""
     for was, counter in counters:
-        for first, count in _portions(min(was.size, counter.size)):
+        for first, count in portions(0, min(was.size, counter.size), _AT_ONCE):
             cells = old.arrays.counts(was.name, first, count)
             new.arrays.set_counts(counter.name, first, cells)
-
-
-def _portions(size: int) -> Iterator[tuple[int, int]]:
-    """Yield the first cell and the number of cells of portions that take little memory."""
-    for first in range(0, size, _AT_ONCE):
-        yield first, min(_AT_ONCE, size - first)
 
 
 def _is_written(entity: p4rt.Entity) -> bool:
