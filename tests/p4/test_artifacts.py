@@ -97,7 +97,7 @@ def test_compiling_gives_the_committed_programs():
 def compile_to(lanes: int, slots: int, target: Path) -> None:
     """Compile a program with innet's command, which prints the files that it has made."""
     size = ["--lanes", str(lanes), "--slots", str(slots)]
-    done = run("innet", "p4", "compile", "-o", str(target), *size)
+    done = run("innet", "p4", "compile", "-o", str(target), *size, within=3000.0)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(file) for file in sorted(target.iterdir())]
 

@@ -17,8 +17,10 @@ BIN = Path(sys.executable).parent
 _WITHIN = 250.0
 
 
-def run(command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run one of innet's commands to its end, within a bounded time."""
+def run(
+    command: str, *arguments: str, within: float = _WITHIN, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run one of innet's commands to its end, within a number of seconds."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = Process(
             command, *arguments,
@@ -26,7 +28,7 @@ def run(command: str, *arguments: str, **environment: str) -> subprocess.Complet
         )  # fmt: skip
         with process:
             try:
-                process.wait(_WITHIN)
+                process.wait(within)
             finally:
                 process.kill()
         said = [_contents(each) for each in (out, err)]
