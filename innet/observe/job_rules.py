@@ -174,7 +174,8 @@ JOB_RULES: tuple[Rule[ObservedJob], ...] = (
         Severity.PROBLEM,
         lambda it: _waiting(it) and _ready(it) and not (it.now.waiting_for or it.drained),
         "the workers wait for a term to begin",
-        "one of them has not reported that it is ready: look at the workers' logs",
+        "if the reason names a worker that is not ready, look at its log; otherwise look at the "
+        "controller's log",
         _reason,
     ),
     Rule(

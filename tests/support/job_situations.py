@@ -90,10 +90,10 @@ def _(it: Situation) -> None:
     it.job.slots, it.job.path, it.job.reason = 0, pb.PATH_NONE, "queued behind 2 jobs"
 
 
-@case("no_path", "job train", Severity.PROBLEM, "wait for a term", "worker 1 is not ready")
+@case("no_path", "job train", Severity.PROBLEM, "wait for a term", "not ready yet: worker 1")
 def _(it: Situation) -> None:
     for job, _ in (it.before, it.after):
-        job.path, job.reason = pb.PATH_NONE, "worker 1 is not ready"
+        job.path, job.reason = pb.PATH_NONE, "not ready yet: worker 1"
 
 
 @case("drained", "job train", Severity.PROBLEM, "wait for a drained switch: tor", "tor is drained")
