@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from innet.machine import environment as names
-from innet.torch.backend import NAME
+from innet.torch.name import NAME
 
 _MODULE = "accelerate.state"
 

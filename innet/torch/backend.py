@@ -4,11 +4,10 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from innet.torch import slurm
+from innet.torch.name import NAME
 
 if TYPE_CHECKING:
     from innet.torch.group import InnetGroup
-
-NAME = "innet"
 
 
 def register() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from innet.torch.backend import NAME
+from innet.torch.name import NAME
 
 _GROUP_IS: Mapping[str, str] = {"monitored_barrier": "group", "split_group": "parent_pg"}
 """The functions, and the name of each one's parameter for the group (None: the default group)."""

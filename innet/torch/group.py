@@ -24,7 +24,6 @@ from innet.host.tensors import ReduceOp
 from innet.machine.environment import PRIVATE_KEY_FILE
 from innet.machine.forks import Owner
 from innet.torch import collectives
-from innet.torch.backend import NAME
 from innet.torch.collectives import Gather, Scatter
 from innet.torch.counts import GLOO, SWITCH, count
 from innet.torch.gathers import Gathers, joining
@@ -35,6 +34,7 @@ from innet.torch.membership import (
     limit,
 )
 from innet.torch.messages import all_gathered, attempted, refusal_of
+from innet.torch.name import NAME
 from innet.torch.options import operation_of, root_of, sets_timeout, waits_at_once
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import move_reason, switch_op
