@@ -27,9 +27,10 @@ def apply(
 ) -> None:
     """Bring switches, jobs and quotas into the state that a file describes.
 
-    Each change is one line: [b]+[/b] adds, [b]~[/b] changes, [b]-[/b] removes. If nothing differs from
-    the file, nothing is done. If a change fails, the changes before it stay in effect. Correct the
-    cause, and apply the file again.
+    Each change is one line: [b]+[/b] adds, [b]~[/b] changes, [b]-[/b] removes.
+    If the cluster is already in this state, the command changes nothing. If a
+    change fails, the changes before it stay in effect. Correct the cause, and
+    apply the file again.
     """
     from innet.cluster.file import load
     from innet.cluster.plan import plan

@@ -25,8 +25,9 @@ def demo(
 ) -> None:
     """Train on handwritten digits through a P4 switch on this machine, and compare with Gloo.
 
-    This starts a controller and a software switch, which shared memory connects to the workers. It needs
-    no privileges. The exit code is 1 if the two trainings differ by more than the tolerance.
+    This starts a controller and a software switch, which shared memory connects
+    to the workers. It needs no privileges. The exit code is 1 if the two
+    trainings differ by more than the tolerance.
     """
     from innet.demo import comparison
 
@@ -43,19 +44,30 @@ def rack(
     ],
     workers: Annotated[int, typer.Option(min=1, max=MOST_CONTRIBUTORS, help="Worker processes.")],
     lanes: Lanes = 1024,
-    slots: Annotated[int, typer.Option(min=1, help="Chunks in flight at once.")] = 128,
+    slots: Annotated[
+        int, typer.Option(min=1, help="Slots of the job: chunks that can be in flight at once.")
+    ] = 128,
     cables: Annotated[
-        int, typer.Option(min=1, help="Cables per worker. Every process group needs one.")
+        int,
+        typer.Option(
+            min=1,
+            help="Cables of each worker to the switch. Every process group needs one.",
+        ),
     ] = 4,
     udp: Annotated[
         bool,
-        typer.Option("--udp", help="Use cables made of UDP, which [b]innet capture lo[/b] shows."),
+        typer.Option(
+            "--udp",
+            help="Use cables made of UDP instead of shared memory. [b]innet capture lo[/b] shows their "
+            "packets.",
+        ),
     ] = False,
 ) -> None:
     """Run a training script in a rack on this machine, and exit with the script's code.
 
-    This starts a controller and a software switch, which shared memory connects to the workers. Then it
-    runs your command, which finds both through environment variables. An example is
+    This starts a controller and a software switch, which shared memory connects
+    to the workers. Then it runs your command. Environment variables tell the
+    command how to reach both. An example is
     [b]innet rack --workers 4 -- torchrun --nproc-per-node 4 train.py[/b]
     """
     from innet.demo.rack import run

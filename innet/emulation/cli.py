@@ -30,8 +30,9 @@ def emulate(
 ) -> None:
     """Run a command on every host of a cluster that is emulated in Mininet. Needs root.
 
-    The command's processes get the environment variables of torchrun and of innet. If one of them fails,
-    the others are stopped, and the exit code is 1. At the end the network is removed.
+    The command's processes get the environment variables of torchrun and of
+    innet. If one of them fails, the others are stopped, and the exit code is 1.
+    At the end the network is removed.
     """
     import pydantic  # noqa: F401 - a missing package should fail here, not in the emulation
     import yaml  # noqa: F401

@@ -94,7 +94,7 @@ def predict(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the fastest algorithm and transport, and how much communication is hidden."""
+    """Print the fastest algorithm and transport, and the communication time that is not hidden."""
     counts = parse_range(workers)
     workload = Workload(
         parse_amount(size, "--model-size"),
@@ -126,7 +126,7 @@ def fit_link(
     ],
     output: Annotated[Path | None, typer.Option(help="Write the link to this file.")] = None,
 ) -> None:
-    """Find latency, transfer, reduction and synchronization time from measurements."""
+    """Fit a link to measurements: its latency, and times to transfer, reduce and synchronize."""
     from innet.model.fit import fit, read
 
     found = fit(read(measurements))
@@ -216,8 +216,9 @@ def simulate_slots(
 ) -> None:
     """Simulate the sum of a vector through a tree of switches, or a whole collective.
 
-    Without --collective, the command simulates one exchange. For a collective of floats, it also
-    simulates the exchange in which the workers agree on scales.
+    Without --collective, the command simulates one exchange. For a collective
+    of floats, it also simulates the exchange in which the workers agree on
+    scales.
     """
     from innet.model.scenario import Scenario, SimulatedLink, switch_tree
     from innet.model.simulate import simulate, simulate_collective
@@ -258,8 +259,9 @@ def show_collectives(
 ) -> None:
     """Print the time of each collective, through switches and over Gloo.
 
-    The size is that of the whole vector: before a reduce-scatter, and after an all-gather. "up" and
-    "down" are the bytes of frames on a worker's link to a switch, divided by the size of the vector.
+    The size is that of the whole vector: before a reduce-scatter, and after an
+    all-gather. "up" and "down" are the bytes of frames on a worker's link to a
+    switch, divided by the size of the vector.
     """
     chosen = parse_link(link, parse_time(latency, "--latency"))
     between = replace(chosen, alpha=2 * chosen.alpha)  # two hosts are two links apart
@@ -317,11 +319,13 @@ def show_scaling(
             "the published efficiencies. For your own model, the default is 0."
         ),
     ] = "",
-    slow: Annotated[float, typer.Option(help="The share of slow passes.")] = 0.0,
+    slow: Annotated[float, typer.Option(help="The share of passes that are slow.")] = 0.0,
     slowdown: Annotated[
         float, typer.Option(help="The factor by which slow passes take longer.")
     ] = 2.0,
-    draws: Annotated[int, typer.Option(min=1, help="Steps simulated for each size.")] = 10,
+    draws: Annotated[
+        int, typer.Option(min=1, help="Steps to simulate for each number of workers.")
+    ] = 10,
     slots: SlotCount = 512,
     lanes: Lanes = 256,
     seed: Annotated[
@@ -334,8 +338,8 @@ def show_scaling(
 ) -> None:
     """Simulate weak scaling, and show it beside published figures.
 
-    Without a model of your own, the command simulates the neural networks of EASGD's Table 4, with
-    their published step times.
+    Without a model of your own, the command simulates the neural networks of
+    EASGD's Table 4, with their published step times.
     """
     from innet.model.published import TABLE_4
     from innet.model.scaling import Curve, ThreeTierNetwork, published_curve, weak_scaling

@@ -30,7 +30,10 @@ def capture(
         bool, typer.Option("--full", help="Show all fields of each packet instead of one line.")
     ] = False,
     job: Annotated[
-        str, typer.Option(help="Show only the packets of this job, which the controller knows.")
+        str,
+        typer.Option(
+            help="Show only the packets of this job. The command asks the controller about the job."
+        ),
     ] = "",
     rank: Annotated[
         int | None, typer.Option(min=0, help="With --job: show only packets of this worker.")

@@ -28,8 +28,8 @@ def compile_program(
 ) -> None:
     """Compile the P4 program with p4c-bm2-ss, or p4c-barefoot, which must be on the PATH.
 
-    Without --output, compile again the programs that are installed with innet, and write their
-    manifest.
+    Without --output, the command recompiles the programs that are installed
+    with innet, and writes their manifest.
     """
     from innet.p4 import compile as bmv2
     from innet.p4 import tofino

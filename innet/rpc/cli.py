@@ -51,8 +51,9 @@ def make(
 ) -> None:
     """Make two authorities and the certificates of a rack, or renew the certificates.
 
-    This is for a rack of your own. An organization's authority can make them as well: SECURITY.md says
-    what they have to contain.
+    This is for a rack of your own. An organization's authority can make the
+    certificates as well. SECURITY.md says what the certificates have to
+    contain.
     """
     from innet.rpc import certificates
 
@@ -78,14 +79,16 @@ def issue(
     folder: Folder,
     name: Annotated[str, typer.Argument(help="The name of the person or machine.")],
     role: Annotated[
-        list[PersonalRole], typer.Option(help="What the owner may do. Repeat it for more roles.")
+        list[PersonalRole],
+        typer.Option(help="What the owner may do. Repeat the option for more roles."),
     ],
     days: Days = 365,
 ) -> None:
     """Make certificates for one person or machine, in a folder of their own.
 
-    A [b]user[/b] creates jobs, and sees and deletes only those. An [b]observer[/b] sees everything and
-    changes nothing. A [b]worker[/b] joins jobs, with their tokens. An [b]admin[/b] may do everything.
+    A [b]user[/b] creates jobs, and sees and deletes only those. An
+    [b]observer[/b] sees everything and changes nothing. A [b]worker[/b] joins
+    jobs, with their tokens. An [b]admin[/b] may do everything.
     """
     from innet.rpc import certificates
 
@@ -101,8 +104,8 @@ def revoke(
 ) -> None:
     """Revoke all certificates of a name. The controller then refuses them.
 
-    A running controller reads the list [b]revoked.txt[/b] in its own folder. If that is another folder,
-    copy the list there.
+    A running controller reads the list [b]revoked.txt[/b] in the folder that
+    its option --tls names. If that is another folder, copy the list there.
     """
     revoked = ledger.revoke(folder, name)
     for each in revoked:

@@ -19,8 +19,9 @@ def shell(
 ) -> None:
     """Look at a switch with p4runtime-shell: its tables, groups and counters.
 
-    The controller stays in charge of the switch, so the shell can only read. If p4runtime-shell is not
-    installed beside innet, the first call installs it in the user's cache, in an environment of its own.
+    The controller stays in charge of the switch, so the shell can only read. If
+    p4runtime-shell is not installed beside innet, the first call installs it in
+    the user's cache, in an environment of its own.
     """
     from innet.shell.environment import MODULE, python
 

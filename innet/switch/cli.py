@@ -162,9 +162,10 @@ def switch(
 ) -> None:
     """Run a P4 program (v1model) on network interfaces, programmed through P4Runtime.
 
-    The program is compiled to machine code with this machine's C compiler. When the switch is ready
-    it prints one line to standard output, [b]P4Runtime HOST:PORT[/b]; port 0 picks a free one. With
-    --metrics-addr a second line says [b]Metrics HOST:PORT[/b].
+    The program is compiled to machine code with this machine's C compiler. When
+    the switch is ready it prints one line to standard output, [b]P4Runtime
+    HOST:PORT[/b]; port 0 picks a free one. With --metrics-addr a second line
+    says [b]Metrics HOST:PORT[/b].
 
     Example, with two cables made of UDP and without privileges:
 

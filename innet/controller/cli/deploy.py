@@ -42,8 +42,8 @@ def deploy(
         bool,
         typer.Option(
             "--force",
-            help="Deploy even to a switch that a controller manages. Its jobs leave the switch until the "
-            "controller has written its entries again.",
+            help="Deploy even to a switch that a controller manages. The jobs of this switch leave it "
+            "until the controller has written their entries again.",
         ),
     ] = False,
     tls_folder: Annotated[
@@ -53,9 +53,10 @@ def deploy(
 ) -> None:
     """Give a switch the program and an address, and show every P4Runtime request.
 
-    This does the same as [b]innet switch add[/b], but without a controller. A controller that is started
-    later takes the switch over as it is. The command refuses a switch that a controller manages, or that
-    still holds entries of jobs.
+    This does the same as [b]innet switch add[/b], but without a controller. A
+    controller that is started later takes the switch over as it is. The command
+    refuses a switch that a controller manages, or that still holds entries of
+    jobs.
     """
     from innet.controller.deploy import deploy as send
 

@@ -39,19 +39,26 @@ def create(
     slots: Annotated[
         int,
         typer.Option(
-            min=0, max=MOST, help=f"Chunks in flight at once, a power of two; 0: {defaults.SLOTS}."
+            min=0,
+            max=MOST,
+            help="Slots to reserve, a power of two: as many chunks can be in flight at once. "
+            f"0: {defaults.SLOTS}.",
         ),
     ] = 0,
     quorum: Annotated[
         int,
         typer.Option(
-            min=0, max=MOST, help="Contributions that make a sum; 0: those of all workers."
+            min=0,
+            max=MOST,
+            help="The number of workers whose contributions are enough for a sum; 0: all workers.",
         ),
     ] = 0,
     min_workers: Annotated[
         int,
         typer.Option(
-            min=0, max=MOST, help="Workers that must be left for the job to go on; 0: the quorum."
+            min=0,
+            max=MOST,
+            help="The smallest number of workers with which the job goes on; 0: the quorum.",
         ),
     ] = 0,
     min_slots: Annotated[
@@ -143,7 +150,7 @@ def list_jobs(
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Show all jobs. A user sees only the user's own."""
+    """Show all jobs. A user sees only the user's own jobs."""
     with connected(address, tls_folder) as stub, translated("list the jobs"):
         found = stub.ListJobs(pb.ListJobsRequest())
     if as_json:

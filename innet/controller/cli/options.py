@@ -25,8 +25,9 @@ StationOptions = Annotated[
     typer.Option(
         "--station",
         metavar="PORT@MAC",
-        help="A machine that is no worker, such as the controller's: a port that leads to it, and its "
-        "MAC address. Frames for other such machines go to all ports. Give the option again for more.",
+        help="A machine that runs no worker, such as the controller's machine: the port that leads to "
+        "it, and its MAC address. Frames for other machines without workers go to all ports. Repeat the "
+        "option for more machines.",
     ),
 ]
 Ports = Annotated[str, typer.Option(help="The ports to use, as in [b]1-4,7[/b].")]

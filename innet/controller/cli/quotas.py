@@ -34,18 +34,25 @@ def set_quota(
         ),
     ] = 0,
     slots: Annotated[
-        int, typer.Option(min=0, max=MOST, help="The most slots of all jobs; 0: no limit.")
+        int,
+        typer.Option(
+            min=0, max=MOST, help="The most slots of all the owner's jobs together; 0: no limit."
+        ),
     ] = 0,
     workers: Annotated[
-        int, typer.Option(min=0, max=MOST, help="The most workers of all jobs; 0: no limit.")
+        int,
+        typer.Option(
+            min=0, max=MOST, help="The most workers of all the owner's jobs together; 0: no limit."
+        ),
     ] = 0,
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
     """Set the quota of an owner of jobs.
 
-    The quota replaces the owner's last one. Running jobs go on, even if they exceed the quota. Without
-    any limit, the command removes the owner's quota.
+    The quota replaces the owner's previous quota. Running jobs go on, even if
+    they exceed the quota. If you give no limit, the command removes the owner's
+    quota.
     """
     if bool(owner) == default:
         raise UsageError("give either the name of an owner or --default")
@@ -63,7 +70,7 @@ def list_quotas(
     address: ControllerAddress = DEFAULT_ADDRESS,
     tls_folder: TlsFolder = None,
 ) -> None:
-    """Show the quotas of owners of jobs, and what is in use. A user sees only the user's own."""
+    """Show the quotas of owners of jobs, and what is in use. A user sees only the user's own line."""
     with connected(address, tls_folder) as stub, translated("list the quotas"):
         found = stub.ListQuotas(pb.ListQuotasRequest()).quotas
     if as_json:

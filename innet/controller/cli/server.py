@@ -48,15 +48,16 @@ def controller(
     state: Annotated[
         Path | None,
         typer.Option(
-            help="Save switches, jobs and workers in this file, for the next controller. "
-            "Without this option they are only in memory."
+            help="Save switches, jobs and workers in this file, so that the controller has them "
+            "after a restart. Without this option they are only in memory."
         ),
     ] = None,
     standby: Annotated[
         bool,
         typer.Option(
             "--standby",
-            help="Wait while another controller has the state file, and take over when it has gone.",
+            help="Wait while another controller has the state file, and take over when that controller "
+            "has ended.",
         ),
     ] = False,
     lease: Annotated[
@@ -64,8 +65,8 @@ def controller(
         typer.Option(
             min=0.1,
             callback=finite,
-            help="If a worker's machine does not answer for this many seconds, the worker has left. A "
-            "process that is only busy or stopped stays in its job.",
+            help="If a worker's machine does not answer for this many seconds, remove the worker from "
+            "its job. A process that is only busy or stopped stays in its job.",
         ),
     ] = defaults.WORKER_LEASE_S,
     most_slots_per_job: Annotated[
@@ -96,9 +97,9 @@ def controller(
 ) -> None:
     """Run the controller, until Ctrl-C.
 
-    When it is ready, it prints [b]controller HOST:PORT[/b] to standard output. With --metrics-addr it
-    also prints [b]Metrics HOST:PORT[/b], and with --web [b]Page URL[/b]. With --standby it prints
-    [b]standby[/b] while it waits.
+    When it is ready, it prints [b]controller HOST:PORT[/b] to standard output.
+    With --metrics-addr it also prints [b]Metrics HOST:PORT[/b], and with --web
+    [b]Page URL[/b]. With --standby it prints [b]standby[/b] while it waits.
     """
     from innet.controller.server import ControllerServer
     from innet.controller.state.registry import Policy

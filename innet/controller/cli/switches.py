@@ -66,8 +66,9 @@ def add(
 ) -> None:
     """Add a switch: give it the aggregation program and its service address.
 
-    The switch is BMv2's [b]simple_switch_grpc[/b] or [b]innet-switch[/b], started with --no-p4. For a
-    Tofino, give --target; see docs/deploy-tofino.md.
+    Start the switch first: BMv2's [b]simple_switch_grpc[/b] or
+    [b]innet-switch[/b], with --no-p4. For a Tofino, give --target; see
+    docs/deploy-tofino.md.
     """
     request = pb.AddSwitchRequest(
         name=name,
@@ -163,8 +164,8 @@ def set_ports(
 ) -> None:
     """Replace the list of a switch's ports, or of its uplinks. Its jobs go on.
 
-    Ports that a worker or another switch uses must stay in the list. Before you change uplinks that
-    a job sums over, drain their parent.
+    Ports that a worker or another switch uses must stay in the list. Before you
+    change uplinks that a job sums over, drain their parent.
     """
     if not (ports or uplink):
         raise UsageError("nothing is to be changed: give --ports or --uplink")
@@ -193,8 +194,8 @@ def drain(
 ) -> None:
     """Move a switch's jobs to other switches, or to their fallback. No step is lost.
 
-    The switch takes no new jobs, and goes on as a bridge. After [b]innet switch undrain[/b], jobs use it
-    again.
+    The switch takes no new jobs, and goes on as a bridge. After [b]innet switch
+    undrain[/b], jobs use it again.
     """
     with connected(address, tls_folder) as stub, translated("drain the switch"):
         moved = stub.DrainSwitch(pb.DrainSwitchRequest(name=name, force=force)).jobs

@@ -55,8 +55,9 @@ def serve(
 ) -> None:
     """Run a parameter server until Ctrl-C. Without --tls, use it in trusted networks only.
 
-    When it is ready, it prints one line to standard output, [b]pbox HOST:PORT[/b]. With
-    --metrics-addr it prints a second line, [b]Metrics HOST:PORT[/b].
+    When it is ready, it prints one line to standard output, [b]pbox
+    HOST:PORT[/b]. With --metrics-addr it prints a second line, [b]Metrics
+    HOST:PORT[/b].
     """
     from innet.machine.descriptors import raise_descriptor_limit
     from innet.servers.pbox.server import Server
@@ -99,7 +100,8 @@ def bench(
         int, typer.Option(min=1, help="The number of exchanges of every worker.")
     ] = 20,
     optimizer: Annotated[
-        str, typer.Option(help="The optimizer: SGD, Momentum, ..., Adam. None: only sums.")
+        str,
+        typer.Option(help="The optimizer: SGD, Momentum, ..., Adam; None: the servers only sum."),
     ] = "None",
     chunk_bytes: Annotated[
         int, typer.Option(help="Size in bytes of the chunks that a key is cut into.")

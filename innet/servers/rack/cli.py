@@ -52,7 +52,8 @@ def rack_server(
 
     It sums the contributions of the racks' switches, and keeps parameters
     for jobs that ask for them. The controller treats it as a switch: add it
-    with [b]innet switch add[/b], and name it as the racks' uplink.
+    with [b]innet switch add[/b], and name it as the parent of the racks'
+    switches, with their option --uplink.
 
     When it is ready it prints one line, [b]P4Runtime HOST:PORT[/b]. With
     --metrics-addr it prints a second line, [b]Metrics HOST:PORT[/b].
