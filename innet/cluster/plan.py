@@ -85,6 +85,7 @@ def _switch_differences(spec: SwitchSpec, found: pb.Switch) -> Iterator[tuple[st
         ("device_id", found.device_id, spec.device_id),
         ("lanes", found.lanes, spec.lanes),
         ("target", found.target, spec.target),
+        ("artifact", found.artifact or "none", spec.artifact or "none"),
         ("service_ip", found.service.ip, spec.service_ip or found.service.ip),
         ("service_mac", found.service.mac, spec.service_mac or found.service.mac),
         ("insecure", found.grpc_address.startswith(tls.INSECURE), spec.insecure),

@@ -73,7 +73,7 @@ class HostProcesses:
         self._handle_line = handle_line
         self._exits: queue.SimpleQueue[HostExit] = queue.SimpleQueue()
         self._running: dict[str, subprocess.Popen[str]] = {}
-        self._readers: list[threading.Thread] = []
+        self._started: list[tuple[subprocess.Popen[str], threading.Thread]] = []
 
     def start(self, host: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Run a command on a host. The caller has to call :meth:`stop` in the end."""
@@ -89,10 +89,11 @@ class HostProcesses:
                 errors="replace",
             )
             self._running[host] = process
-        INTERRUPTS.check()
         reader = threading.Thread(target=self._read, args=(host, process), daemon=True)
-        self._readers.append(reader)
+        self._started.append((process, reader))
         reader.start()
+        threading.Thread(target=self._await, args=(host, process), daemon=True).start()
+        INTERRUPTS.check()
 
     def exits(self) -> Iterator[HostExit | None]:
         """Yield each process's exit, and regularly None, so that the caller can do other things."""
@@ -113,23 +114,21 @@ class HostProcesses:
         for process in self._running.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0, deadline - time.monotonic()))
-            _signal(
-                process, signal.SIGKILL
-            )  # also for processes that it has started and left behind
-            process.wait()
         self._running.clear()
-        for reader in self._readers:
+        for process, reader in self._started:
+            _signal(process, signal.SIGKILL)  # and those that it has started and left behind
+            process.wait()
             reader.join(_STOP_WITHIN_S)
         return stopped
 
     def _read(self, host: str, process: "subprocess.Popen[str]") -> None:
         out: IO[str] = process.stdout  # type: ignore[assignment]
-        try:
-            with out:
-                for line in out:
-                    self._handle_line(host, line.rstrip("\n"))
-        finally:  # also if `handle_line` fails, because nobody reads our output
-            self._exits.put(HostExit(host, process.wait()))
+        with out:
+            for line in out:
+                self._handle_line(host, line.rstrip("\n"))
+
+    def _await(self, host: str, process: "subprocess.Popen[str]") -> None:
+        self._exits.put(HostExit(host, process.wait()))
 
 
 def _signal(process: "subprocess.Popen[str]", number: signal.Signals) -> None:

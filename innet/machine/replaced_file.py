@@ -1,4 +1,7 @@
-"""Files that are replaced atomically: a reader gets either the old content or the new one."""
+"""Files that are replaced atomically: a reader gets either the old content or the new one.
+
+This also holds after a power failure.
+"""
 
 import os
 from pathlib import Path
@@ -10,4 +13,6 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     new.replace(path)

@@ -578,7 +578,8 @@ class Station(_message.Message):
     def __init__(self, mac: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ["device_id", "drained", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "stations", "taken", "target", "uplinks"]
+    __slots__ = ["artifact", "device_id", "drained", "free_slots", "grpc_address", "lanes", "name", "port_counters", "ports", "problem", "reachable", "service", "slots", "stations", "taken", "target", "uplinks"]
+    ARTIFACT_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -595,6 +596,7 @@ class Switch(_message.Message):
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     UPLINKS_FIELD_NUMBER: _ClassVar[int]
+    artifact: str
     device_id: int
     drained: bool
     free_slots: int
@@ -611,7 +613,7 @@ class Switch(_message.Message):
     taken: bool
     target: str
     uplinks: _containers.RepeatedCompositeFieldContainer[Uplink]
-    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ..., drained: bool = ..., stations: _Optional[_Iterable[_Union[Station, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., grpc_address: _Optional[str] = ..., device_id: _Optional[int] = ..., ports: _Optional[_Iterable[int]] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., reachable: bool = ..., port_counters: _Optional[_Iterable[_Union[PortCounters, _Mapping]]] = ..., uplinks: _Optional[_Iterable[_Union[Uplink, _Mapping]]] = ..., target: _Optional[str] = ..., problem: _Optional[str] = ..., taken: bool = ..., drained: bool = ..., stations: _Optional[_Iterable[_Union[Station, _Mapping]]] = ..., artifact: _Optional[str] = ...) -> None: ...
 
 class SwitchBits(_message.Message):
     __slots__ = ["contributors", "first_slot", "level_bit", "slots"]

@@ -1,18 +1,19 @@
 """``innet apply`` with a real controller and real switches."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import yaml
 from commands import refuse, run, run_on_full_disk, serving
+from stored_records import SWITCH
 from switches import running_switch
 from told import Told
 
 from innet.cluster.file import ClusterFile, load
 from innet.cluster.plan import plan
-from innet.controller.state.messages import job_view
+from innet.controller.state.messages import job_view, switch_view
 from innet.errors import UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import MOST_WORKERS
@@ -181,12 +182,18 @@ def test_a_job_that_a_worker_has_left_is_as_the_file_says():
         ({}, {"lease": 60}, "the job 'job' has lease 3600, not 60"),
         ({}, {"quorum": 3}, "the job 'job' has quorum 4, not 3"),
         ({"insecure": True}, {}, "the switch 'tor' has insecure False, not True"),
+        ({"artifact": "/srv/new"}, {}, "the switch 'tor' has artifact none, not /srv/new"),
     ],
 )
 def test_no_difference_from_the_file_is_overlooked(switch: dict, job: dict, why: str):
     told = Told(workers=4, min_workers=2)
     with pytest.raises(UsageError, match=why):
         one_job(told, switch, **job)
+
+
+def test_the_controller_tells_the_artifact_of_a_switch():
+    record = replace(SWITCH, target="tofino", artifact="/srv/tofino")
+    assert switch_view(record, 16, 16, reachable=True).artifact == "/srv/tofino"
 
 
 def test_a_job_that_waits_for_other_slots_than_the_files_is_no_match():

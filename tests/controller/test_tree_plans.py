@@ -313,3 +313,11 @@ def test_where_the_tops_join_different_groups_all_contributions_are_needed():
     found = tops(shares(trees, SlotRange(0, 0, 16), at(*"wxyz"), 2))
     assert {top.contributors[0].ranks for top in found} == {frozenset({0, 1}), frozenset({0, 2})}
     assert not any(top.is_partial for top in found)
+
+
+def test_a_switch_has_room_for_its_workers_in_each_part_of_the_slots():
+    fabric, racks = Fabric.below("one", SHARED), ["x"] * 20 + ["y"] * 20
+    plan = shares(fabric.trees(racks), SlotRange(0, 0, 8), at(*racks), 40)
+    entries = sum(len(share.contributors) for share in plan["x"])
+    assert entries == 80
+    assert entries <= fabric.most_entries(len(racks))

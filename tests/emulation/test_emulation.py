@@ -256,6 +256,15 @@ def test_a_host_that_fails_stops_the_others_and_is_named(tmp_path: Path, trace: 
     assert "h1 stopped, h2 exit code 3" in done.stdout
 
 
+def test_a_process_in_the_background_that_keeps_the_output_open_holds_up_nothing(
+    tmp_path: Path, trace: Trace
+):
+    done = emulate(one_rack(tmp_path), run=["sh", "-c", "sleep 1000 & echo done"])
+    assert done.returncode == 0
+    assert "all 2 hosts ended with exit code 0" in done.stdout
+    assert done.stdout.count("| done") == 2
+
+
 def test_ctrl_c_ends_it_all(tmp_path: Path, trace: Trace):
     with running(one_rack(tmp_path), run=LONG) as emulation:
         await_hosts(emulation, 2)

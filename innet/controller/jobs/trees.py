@@ -111,7 +111,7 @@ class Fabric:
         """
         planes = (self._towards(top).values() for top in self.tops)
         trees = sum(max(1, *map(len, links)) for links in planes)
-        return min(workers, self.contributors << (trees - 1).bit_length())
+        return min(workers, self.contributors) << (trees - 1).bit_length()
 
     def port_towards(self, there: str, here: str) -> int | None:
         """Return the port of `here` behind which ordinary frames find the switch `there`, or None.

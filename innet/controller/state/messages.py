@@ -93,6 +93,7 @@ def switch_view(switch: SwitchRecord, slots: int, free_slots: int, *, reachable:
         service=address_view(switch.service),
         lanes=switch.lanes,
         target=switch.target,
+        artifact=switch.artifact,
         slots=slots,
         free_slots=free_slots,
         reachable=reachable,
