@@ -239,6 +239,14 @@ def test_a_table_that_p4c_has_removed_may_be_in_the_p4info_and_cannot_be_written
     assert len(controller.read(names.entry("routes"))) == 1
 
 
+@pytest.mark.parametrize("name", ["hub", "wire"])
+def test_p4c_may_have_removed_everything_that_the_p4info_names(controller, name):
+    made = program(name)
+    assert not made.p4info.tables
+    made.p4info.tables.add(preamble={"id": 0x0200BEEF, "name": "I.dead", "alias": "dead"})
+    controller.configure(made)
+
+
 def test_a_p4info_of_another_program_is_refused(controller):
     code, message = refusal(controller.configure, Program(ROUTER.json, program("mix_vlan").p4info))
     assert code == grpc.StatusCode.INVALID_ARGUMENT

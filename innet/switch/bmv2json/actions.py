@@ -31,7 +31,6 @@ _ARGUMENTS = {
     "modify_field_with_hash_based_offset": "field expression calculation expression",
     "modify_field_rng_uniform": "field expression expression",
     "drop": None,
-    "mark_to_drop": None,
     "exit": "",
     "no_op": "",
     "_jump": "step",
@@ -115,6 +114,8 @@ class _Steps:
         if op in ("assert", "assume"):
             (condition,) = expect(node, 1)
             return self._expressions.read(condition), ir.Format((str(place),))
+        if op == "mark_to_drop":
+            return self._marked(node)
         if op not in _ARGUMENTS:
             raise UnsupportedProgram(f"primitive {op!r} is not supported")
         if (text := _ARGUMENTS[op]) is None:
@@ -124,6 +125,13 @@ class _Steps:
         if op in _COPIES:
             self._check_types(node, *arguments)
         return arguments
+
+    def _marked(self, node: JsonObject) -> tuple[ir.Name, ...]:
+        """Return the copy of standard metadata that is marked, or nothing for the packet's own."""
+        if not node.nodes("parameters"):
+            return ()
+        marked = self._reference(*expect(node, 1), "header")
+        return () if marked.name == "standard_metadata" else (marked,)
 
     def _argument(self, node: JsonObject, kind: str) -> Argument:
         match kind:

@@ -23,7 +23,7 @@ from innet.switch.codegen.references import fields_in
 _ACCESSES = {"register_read": (1, 2), "register_write": (0, 1), "execute_meter": (0, 1)}
 """The primitives that access cells, with the positions of the array and the index."""
 
-_SET_NOTHING = SET_NO_FIELD | {"drop", "mark_to_drop"}
+_SET_NOTHING = SET_NO_FIELD | {"drop"}
 """The primitives that change no field, except fields of standard metadata that are never followed."""
 
 _NOT_TWICE = frozenset({

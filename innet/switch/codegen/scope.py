@@ -144,15 +144,22 @@ class Scope:
         """Return whether the program reads or writes this field of standard metadata."""
         return ir.FieldRef(self._standard, self.names.of(field)) in self.mentioned
 
-    def standard(self, field: str) -> str:
-        """Return the C lvalue of a field of standard metadata. Raises UnsupportedProgram."""
-        name = self.names.of(field)
-        found = [each for each in self.headers[self._standard].fields if each.name == name]
+    def standard(self, field: str, copy: str | None = None) -> str:
+        """Return the C lvalue of a field of standard metadata or of its copy in another header.
+
+        Raises UnsupportedProgram.
+        """
+        name, header = self.names.of(field), copy or self._standard
+        found = [each for each in self.headers[header].fields if each.name == name]
         if not found:
-            raise UnsupportedProgram(f"{STANDARD} has no {field}: it is not that of v1model")
+            raise UnsupportedProgram(
+                f"{self.names.shown(header)} has no {field}: it is not v1model's standard metadata"
+            )
         if found[0].varbit or found[0].bits > _WORD:
-            raise UnsupportedProgram(f"{STANDARD}.{field} is wider than {_WORD} bits")
-        return f"p->m.{self._standard}.{name}"
+            raise UnsupportedProgram(
+                f"{self.names.shown(header)}.{field} is wider than {_WORD} bits"
+            )
+        return self.lvalue(ir.FieldRef(header, name))
 
     def _part(self, ref: ir.FieldRef, *, reading: bool) -> str:
         if ref in self.overrides:

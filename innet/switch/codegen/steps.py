@@ -158,9 +158,11 @@ class Steps:
         at = self._scope.expressions.number(index).text
         self._emit(f"rt_count(sw, {self._counters[counter.name]}, (uint64_t){at}, length);")
 
-    def _drop(self, *_: object) -> None:
-        self._emit(f"{self._scope.standard('egress_spec')} = (uint16_t)rt_drop_port(sw);")
-        self._emit(f"{self._scope.standard('mcast_grp')} = 0;")
+    def _drop(self, *copies: ir.Name) -> None:
+        """Mark a copy of standard metadata, or without one the packet's own."""
+        copy = copies[0].name if copies else None
+        self._emit(f"{self._scope.standard('egress_spec', copy)} = (uint16_t)rt_drop_port(sw);")
+        self._emit(f"{self._scope.standard('mcast_grp', copy)} = 0;")
 
     def _clone(self, session: ir.Expr, kept: ir.Expr) -> None:
         number = self._scope.expressions.number(session).text

@@ -230,13 +230,17 @@ def _match_kind(field: Any) -> str:
 
 
 def _check_related(info: p4info_pb2.P4Info, program: ir.Program) -> None:
-    """Raise UnsupportedProgram if the program has none of the entities in the P4Info."""
+    """Raise UnsupportedProgram if the program has none of the entities in the P4Info, but others.
+
+    The names of entities in a control have a dot, unlike those that p4c makes itself.
+    """
     named: list[Any] = [*program.registers, *program.counters, *program.meters]
     named += [*program.tables, *program.value_sets, *program.profiles]
     known = {each.name for each in named}
     there = [*info.registers, *info.counters, *info.meters]
     there += [*info.tables, *info.value_sets, *info.action_profiles]
-    if there and not any(each.preamble.name in known for each in there):
+    others = any("." in name for name in known)
+    if there and others and not any(each.preamble.name in known for each in there):
         raise mismatch(f"the program does not have {there[0].preamble.name!r}")
 
 
