@@ -547,6 +547,35 @@ def test_a_client_can_be_closed_while_it_waits(server):
         client.push_pull(ones())
 
 
+def test_the_last_step_may_close_the_client(server):
+    client, closed = joined(server, workers=1, job="closes itself"), threading.Event()
+    may_end = threading.Event()
+    client._executor.submit(may_end.wait)  # so that the callback is there before the step has ended
+
+    def close(_):
+        client.close()
+        closed.set()
+
+    client.submit(ones()).add_done_callback(close)
+    may_end.set()
+    assert closed.wait(WITHIN)
+    assert client.bytes_moved == 0
+    joined(server, workers=1, job="closes itself").close()  # the name is free again
+
+
+def test_a_step_that_is_not_made_any_more_may_close_the_client_again(server):
+    client = joined(server)
+    first, second = client.submit(ones()), client.submit(ones())
+    second.add_done_callback(lambda _: client.close())
+    closing = threading.Thread(target=client.close, daemon=True)
+    closing.start()
+    closing.join(WITHIN)
+    assert not closing.is_alive()
+    for future in (first, second):
+        with pytest.raises(ClientClosed):
+            future.result(WITHIN)
+
+
 def test_the_bytes_are_counted_while_another_thread_closes_the_client(server):
     client = joined(server, workers=1)
     client.push_pull(ones())
