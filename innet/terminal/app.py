@@ -65,7 +65,7 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
         if problem.errno not in _FULL:
             raise
         print_error(problem)
-        drop_output()
+        drop_output(sys.stdout)
         sys.exit(InnetError.exit_code)
     except KeyboardInterrupt:
         raise Stopped(signal.SIGINT) from None
@@ -76,5 +76,8 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
 
 
 def print_error(problem: object) -> None:
-    """Print an error to standard error."""
-    console(stderr=True, soft_wrap=True).print(f"error: {problem}")
+    """Print an error to standard error. If that does not take it, the exit code tells of it alone."""
+    try:
+        console(stderr=True, soft_wrap=True).print(f"error: {problem}")
+    except (OSError, SystemExit):  # rich would end the process with code 1 if nobody reads its pipe
+        drop_output(sys.stderr)

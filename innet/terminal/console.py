@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console  # noqa: TID251 - here it is made safe
 from rich.text import Text
@@ -65,10 +65,10 @@ def say_json(value: object) -> None:
     sys.stdout.flush()
 
 
-def drop_output() -> None:
-    """Drop what standard output does not take. Otherwise the interpreter tries again at its end."""
+def drop_output(file: TextIO) -> None:
+    """Drop what standard output or error does not take. Else the interpreter tries again at its end."""
     with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        os.dup2(nowhere.fileno(), file.fileno())
 
 
 def _escape(character: str) -> str:

@@ -50,6 +50,11 @@ def test_it_serves_until_it_is_stopped(number):
     assert sorted(chunks) == [3, 4]
 
 
+def test_other_machines_are_served_if_the_user_says_so():
+    with serving("--data-host", "0.0.0.0", "--insecure") as process:  # noqa: S104
+        announced(process, "pbox")
+
+
 def test_workers_may_have_more_connections_than_the_soft_limit_on_files():
     def work(client):
         mine = [np.ones(5000, np.float32)]
@@ -141,11 +146,21 @@ def values_at(metrics):
 
 def test_what_is_wrong_is_said():
     refuse("--address 'nowhere' is not HOST:PORT", "innet", "pbox", "serve", "--address", "nowhere")
-    refuse("cannot listen at 192.0.2.1:7", "innet", "pbox", "serve", "--address", "192.0.2.1:7")
+    serve = ("innet", "pbox", "serve", "--address")
+    refuse("cannot listen at 192.0.2.1:7", *serve, "192.0.2.1:7", "--insecure")
     refuse(
-        "--data-host: cannot listen", "innet", "pbox", "serve", "--address", "127.0.0.1:0",
-        "--data-host", "192.0.2.1",
-    )  # fmt: skip
+        "--data-host: cannot listen",
+        *serve,
+        "127.0.0.1:0",
+        "--data-host",
+        "192.0.2.1",
+        "--insecure",
+    )
+    for address, host in (("0.0.0.0:0", "127.0.0.1"), ("127.0.0.1:0", "0.0.0.0")):  # noqa: S104
+        refuse(
+            r"0\.0\.0\.0:0 can be reached from other machines: give certificates with --tls.*--insecure",
+            *serve, address, "--data-host", host,
+        )  # fmt: skip
     refuse("--memory inf: it has to be a number", "innet", "pbox", "serve", "--memory", "inf")
     refuse(
         "--memory inf: it has to be",

@@ -362,6 +362,55 @@ enum { TICK_MS"""
         os.close(end)
 
 
+def test_a_core_that_finds_no_memory_for_a_connection_waits_before_it_tries_again(monkeypatch):
+    without_memory = b"""
+int tries;
+#define accept4(...) (tries++, errno = ENOMEM, -1)
+enum { TICK_MS"""
+
+    def without(package, folder, suffixes):
+        files = read_folder(package, folder, suffixes)
+        return {**files, "core.c": files["core.c"].replace(b"enum { TICK_MS", without_memory)}
+
+    monkeypatch.setattr(native, "read_folder", without)
+    library = native.library.__wrapped__()
+    tries = ctypes.c_int.in_dll(library, "tries")
+    reports, into = os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        core = library.core_new(listener.fileno(), into)
+        running = threading.Thread(target=library.core_run, args=(core,), daemon=True)
+        running.start()
+        with socket.create_connection(listener.getsockname(), WITHIN):
+            until(lambda: tries.value > 1)  # it tries again after the next tick
+            running.join(0.5)
+            assert tries.value < 20
+        assert library.core_stop(core)
+        running.join()
+        library.core_free(core)
+    for end in (reports, into):
+        os.close(end)
+
+
+@pytest.mark.parametrize("event", ["job", "job ended", "refused"])
+def test_a_report_that_raises_changes_nothing(event):
+    def report(what, **_):
+        if what == event:
+            raise ValueError(what)
+
+    with pbox.Server(cores=1, memory_bytes=1 << 24, report=report) as server:
+        with joined(server, workers=1) as client, pytest.raises(AlreadyExists):
+            joined(server, workers=1)
+        client = joined(server, workers=2)
+        client._connections.cores[0].send(bytes(32))  # the job's end is an event of a core
+        with pytest.raises(ParameterServerError, match="worker 0 was removed from the job"):
+            client.push_pull(ones())
+        client.close()
+        with joined(server, workers=1) as client:
+            client.push_pull(ones())
+        until(lambda: not server.stats().reserved_bytes)
+
+
 def test_a_failure_is_reported_whoever_leaves_meanwhile():
     """The reader of the cores' reports waits, as for a worker that does not read its error."""
     workers, cores = 24, 8
@@ -545,6 +594,35 @@ def test_a_client_can_be_closed_while_it_waits(server):
     pushing.fails_with(ClientClosed, "closed while")
     with pytest.raises(ClientClosed):
         client.push_pull(ones())
+
+
+def test_the_last_step_may_close_the_client(server):
+    client, closed = joined(server, workers=1, job="closes itself"), threading.Event()
+    may_end = threading.Event()
+    client._executor.submit(may_end.wait)  # so that the callback is there before the step has ended
+
+    def close(_):
+        client.close()
+        closed.set()
+
+    client.submit(ones()).add_done_callback(close)
+    may_end.set()
+    assert closed.wait(WITHIN)
+    assert client.bytes_moved == 0
+    joined(server, workers=1, job="closes itself").close()  # the name is free again
+
+
+def test_a_step_that_is_not_made_any_more_may_close_the_client_again(server):
+    client = joined(server)
+    first, second = client.submit(ones()), client.submit(ones())
+    second.add_done_callback(lambda _: client.close())
+    closing = threading.Thread(target=client.close, daemon=True)
+    closing.start()
+    closing.join(WITHIN)
+    assert not closing.is_alive()
+    for future in (first, second):
+        with pytest.raises(ClientClosed):
+            future.result(WITHIN)
 
 
 def test_the_bytes_are_counted_while_another_thread_closes_the_client(server):

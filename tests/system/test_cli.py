@@ -312,6 +312,20 @@ def test_output_that_finds_the_disk_full_ends_with_code_1(command: str, unbuffer
     assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device\n")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_error_that_cannot_be_written_keeps_its_code(unbuffered: str):
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    read, nobody_reads = os.pipe()
+    os.close(read)
+    with Path("/dev/full").open("w") as full, os.fdopen(nobody_reads, "w") as broken:
+        for stderr in (full, broken):
+            done = subprocess.run(
+                [str(BIN / "innet"), "model", "capacity", "--lanes", "7"], env=environment,
+                stdout=subprocess.DEVNULL, stderr=stderr, check=False, timeout=WITHIN,
+            )  # fmt: skip
+            assert done.returncode == 2
+
+
 def test_letters_that_the_terminal_lacks_are_escaped(tmp_path: Path):
     measured = tmp_path / "measured.json"
     measured.write_text('{"transfers": [{"bytes": 1000, "seconds": 1e-5}]}')

@@ -1,6 +1,7 @@
 """The commands ``innet job``."""
 
 import contextlib
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -120,7 +121,7 @@ def _create_and_show(
     try:
         create_job(stub, request, show)
     except OSError as problem:
-        drop_output()
+        drop_output(sys.stdout)
         raise UsageError(
             f"cannot show the token, and so the job was not created: {problem.strerror}"
         ) from None

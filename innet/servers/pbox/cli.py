@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from innet.errors import UsageError
+from innet.rpc.addresses import check_plain_text
 from innet.telemetry import logs
 from innet.terminal.console import console, say
 from innet.terminal.options import LogFormat, LogFormatted, MetricsAddress, ServedAddress, Verbose
@@ -49,19 +50,33 @@ def serve(
             "controller-key.pem from this folder.",
         ),
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Serve other machines without TLS. Anyone who connects may create jobs.",
+        ),
+    ] = False,
     metrics_address: MetricsAddress = "",
     log_format: LogFormatted = LogFormat.TEXT,
     verbose: Verbose = False,
 ) -> None:
-    """Run a parameter server until Ctrl-C. Without --tls, use it in trusted networks only.
+    """Run a parameter server until Ctrl-C. Without --tls, it serves this machine only.
 
     When it is ready, it prints one line to standard output, [b]pbox
     HOST:PORT[/b]. With --metrics-addr it prints a second line, [b]Metrics
     HOST:PORT[/b].
     """
     from innet.machine.descriptors import raise_descriptor_limit
+    from innet.servers.pbox.cores import parse_address
     from innet.servers.pbox.server import Server
 
+    parse_address(address, "--address")
+    if not (tls_folder or insecure):
+        for each in (address, *(f"{host}:0" for host in data_host)):
+            check_plain_text(
+                each, "give certificates with --tls, which `innet certificates make` makes"
+            )
     raise_descriptor_limit()  # each worker has a connection to each core
     memory_bytes = bytes_of(memory)
     logs.configure(verbose=verbose, log_format=log_format)

@@ -1,5 +1,6 @@
 """The worker's side of a parameter server: push gradients, pull parameters."""
 
+import contextlib
 import ctypes
 import threading
 import time
@@ -18,7 +19,7 @@ from innet.servers.pbox.connections import Connections, CoreConnection, closed, 
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.optimizers import Optimizer
 from innet.servers.pbox.placement import CHUNK_BYTES
-from innet.servers.pbox.protocol import VIOLATIONS, Kind, Outcome, Violation
+from innet.servers.pbox.protocol import VIOLATIONS, Kind, Outcome
 from innet.servers.pbox.secured import ClientTls
 
 Arrays = Sequence[np.ndarray]
@@ -247,7 +248,8 @@ class Client:
             self._closing.set()
         if not self._owner.here or self._exchanging.held_here:
             return
-        self._executor.shutdown(cancel_futures=True)
+        with contextlib.suppress(RuntimeError):  # a callback cannot wait for its own thread to end
+            self._executor.shutdown()
         with self._exchanging:
             if not self._client:
                 return
@@ -263,9 +265,8 @@ class Client:
         self.close()
 
     def _set_line(self, number: int, core: CoreConnection) -> bool:
-        where, count = native.address(core.pieces), len(core.pieces)
         made: bool = self._library.client_set_line(
-            self._client, number, core.sock.fileno(), count, where
+            self._client, number, core.sock.fileno(), len(core.pieces), native.address(core.pieces)
         )
         return made
 
@@ -336,8 +337,7 @@ class Client:
             return why
         name = self._connections.addresses[server]
         if outcome == Outcome.REFUSED:
-            number = int(self._library.client_why(self._client)) % len(VIOLATIONS)
-            rule = VIOLATIONS[Violation(number)]
+            rule = VIOLATIONS[int(self._library.client_why(self._client)) % len(VIOLATIONS)]
             return ParameterServerError(f"the parameter server at {name} refused a frame: {rule}")
         if outcome == Outcome.CONFUSED:
             return ParameterServerError(

@@ -1,10 +1,12 @@
 """A parameter server: cores that aggregate and optimize, and a control side that admits workers."""
 
+import logging
 import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +23,7 @@ from innet.servers.pbox.job_table import MOST_MEMBERS, JobTable
 from innet.servers.pbox.jobs import Member, ServedJob
 from innet.servers.pbox.secured import Front, ServerTls
 
+_log = logging.getLogger("innet")
 _BREATHER_S = 0.1
 _SHOWN = 20  # characters of a version, which an unknown peer has sent
 
@@ -46,7 +49,8 @@ class Server:
     in turn. `memory_bytes` is the limit for all jobs together, by default half of the machine's
     memory. With `pin`, every core has a CPU of its own as long as there are enough. With
     `tls`, a folder with a controller's certificates, all connections use mutual TLS. `report` is
-    called with an event and its values, like a structlog logger's methods. Raises UsageError,
+    called with an event and its values, like a structlog logger's methods. The server's threads call
+    it while they hold locks, so it must not call the server. Its errors are logged. Raises UsageError,
     NotAuthorized (the certificate has expired), NoCapacity (too many files are open, or there are too
     many threads) and CompilerError.
     """
@@ -67,7 +71,7 @@ class Server:
         host, port = parse_address(address, "--address")
         native.library()
         self._host, self._data_hosts = host, tuple(data_hosts)
-        self._report = report
+        self._report = report = partial(_report, report)
         self._lock = threading.Lock()
         self._handshakes = Handshakes()
         self._connections: dict[socket.socket, threading.Thread] = {}
@@ -236,6 +240,14 @@ class Server:
                 self._jobs.obey(message, job, rank, member)
         finally:
             self._jobs.leave(job, rank)
+
+
+def _report(to: Callable[..., None], event: str, **values: object) -> None:
+    """Report an event to a function of the caller, whose errors must not end a server's thread."""
+    try:
+        to(event, **values)
+    except Exception:  # noqa: BLE001 - whatever it is
+        _log.exception("the report of an event failed: %s", event)
 
 
 def _refusal(why: InnetError) -> bytes:

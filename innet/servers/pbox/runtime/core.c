@@ -36,7 +36,7 @@ static void hang_up(struct core *core, struct connection *c)
     free(c);
 }
 
-/* Listens, but not while the process can open no more sockets. */
+/* Listens, but not while there is no room for another socket. */
 static void hear(struct core *core)
 {
     struct epoll_event event = {.events = core->full ? 0 : EPOLLIN, .data.ptr = &core->listener};
@@ -47,7 +47,7 @@ static void welcome(struct core *core)
 {
     int socket = accept4(core->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (socket < 0) {
-        core->full = errno == EMFILE || errno == ENFILE;
+        core->full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
         hear(core);
         return;
     }
