@@ -12,7 +12,7 @@ from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls, words
-from innet.rpc.client import create_job, write_token
+from innet.rpc.client import created_job, write_token
 from innet.wire.layout import UDP_PORT
 
 
@@ -214,8 +214,8 @@ def _create(name: str, spec: JobSpec) -> Step:
 
 
 def _create_with_token(stub: rpc.ControllerStub, request: pb.CreateJobRequest, file: Path) -> None:
-    with private_file(file) as secret:  # first: a job without a stored token is of no use
-        create_job(stub, request, partial(write_token, secret))
+    with private_file(file) as secret, created_job(stub, request) as answer:
+        write_token(secret, answer.token)
 
 
 def _delete(name: str) -> Step:
