@@ -130,7 +130,8 @@ class _Steps:
         """Return the copy of standard metadata that is marked, or nothing for the packet's own."""
         if not node.nodes("parameters"):
             return ()
-        marked = self._reference(*expect(node, 1), "header")
+        (copy,) = expect(node, 1)
+        marked = self._reference(copy, "header")
         return () if marked.name == "standard_metadata" else (marked,)
 
     def _argument(self, node: JsonObject, kind: str) -> Argument:
