@@ -129,6 +129,23 @@ def test_ranks_with_uneven_inputs_take_the_mean_over_those_that_have_some(group:
     assert group.run(uneven) == [[1.5], [1.5, 2.0]]
 
 
+def compiled(rank: int) -> list[float]:
+    """Train a compiled model. In its second step, it broadcasts the new order of its buckets."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    step = torch.compile(DistributedDataParallel(model), backend="aot_eager")
+    found = []
+    for _ in range(3):
+        step.zero_grad()
+        step(torch.full((1, 1), rank + 1.0)).sum().backward()
+        found.append(model.weight.grad.item())
+    return found
+
+
+def test_a_compiled_model_trains(group: Group):
+    assert group.run(compiled) == [[1.5] * 3] * SIZE
+
+
 def limited(rank: int) -> bool:
     """Shorten a group's timeout; the other rank of it stays away."""
     own = dist.new_group()
