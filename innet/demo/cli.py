@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from innet.terminal.options import Lanes
+from innet.terminal.options import MOST, Lanes
 from innet.wire.layout import MOST_CONTRIBUTORS
 
 
@@ -43,7 +43,7 @@ def rack(
     ],
     workers: Annotated[int, typer.Option(min=1, max=MOST_CONTRIBUTORS, help="Worker processes.")],
     lanes: Lanes = 1024,
-    slots: Annotated[int, typer.Option(min=1, help="Chunks in flight at once.")] = 128,
+    slots: Annotated[int, typer.Option(min=1, max=MOST, help="Chunks in flight at once.")] = 128,
     cables: Annotated[
         int, typer.Option(min=1, help="Cables per worker. Every process group needs one.")
     ] = 4,
