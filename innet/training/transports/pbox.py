@@ -6,7 +6,6 @@ computed, and every broadcast. The algorithm's own server defines the use of the
 values, and never serves.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -14,12 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-from innet.errors import UsageError
 from innet.servers import pbox
 from innet.servers.pbox.placement import CHUNK_BYTES
-from innet.training.server import CentreServer, Rule, only_group
+from innet.training.served_optimizers import served
+from innet.training.server import CentreServer
 from innet.training.transports.base import Background, CentreClient, Transport
 
 
@@ -85,7 +83,7 @@ class PBoxTransport(Transport):
         client = self._join(
             self._next_number(),
             size,
-            optimizer=optimizer_of(rule),
+            optimizer=served(rule.like),
             initial=[server.centre.numpy()] if not self.rank else None,
             mode="async" if rule.asynchronous else "sync",
         )
@@ -155,41 +153,3 @@ class _PBoxClient:
     def close(self) -> None:
         """Leave the job."""
         self._client.close()
-
-
-def optimizer_of(rule: Rule) -> pbox.Optimizer:
-    """Return the servers' equivalent of a torch optimizer. Raises UsageError."""
-    given = only_group(rule.like)
-    kind = type(rule.like)  # exactly: AdamW, for one, is derived from Adam
-    common = {"lr": float(given["lr"]), "weight_decay": float(given.get("weight_decay", 0.0))}
-    found: pbox.Optimizer | None = None
-    if kind is torch.optim.SGD:
-        speed = float(given["momentum"])
-        named = pbox.Nesterov if given["nesterov"] else pbox.Momentum
-        found = named(**common, momentum=speed) if speed else pbox.SGD(**common)
-    elif kind is torch.optim.Adam:
-        first, second = map(float, given["betas"])
-        found = pbox.Adam(**common, beta1=first, beta2=second, eps=float(given["eps"]))
-    elif kind is torch.optim.Adagrad:
-        found = pbox.Adagrad(**common, lr_decay=float(given["lr_decay"]), eps=float(given["eps"]))
-    elif kind is torch.optim.RMSprop:
-        found = pbox.RMSProp(**common, alpha=float(given["alpha"]), eps=float(given["eps"]))
-    elif kind is torch.optim.Adadelta:
-        found = pbox.Adadelta(**common, rho=float(given["rho"]), eps=float(given["eps"]))
-    if found is None:
-        raise UsageError(
-            f"the parameter servers have no {kind.__name__}: see docs/pbox.md for those they have"
-        )
-    _check_plain(rule.like, given)
-    return found
-
-
-def _check_plain(like: Optimizer, given: dict[str, Any]) -> None:
-    """Raise UsageError for options that the servers do not have."""
-    unknown = [name for name in pbox.optimizers.PYTORCH_ONLY if given.get(name)]
-    if isinstance(like, torch.optim.RMSprop) and given["momentum"]:
-        unknown.append("momentum")
-    if unknown:
-        raise UsageError(f"the parameter servers do not support {', '.join(unknown)}: leave it out")
-    if not math.isfinite(float(given["lr"])):
-        raise UsageError(f"the step size is {given['lr']}: it has to be finite")
