@@ -52,21 +52,18 @@ class PBoxTransport(Transport):
         self._chunk_bytes, self._tls = chunk_bytes, tls
         self._background = Background(f"innet-pbox-{rank}")
         self._jobs = 0
-        self._numbers: dict[int, int] = {}  # of the jobs for means, by size
         self._means: dict[int, pbox.Client] = {}
         self._open: list[pbox.Client] = []
 
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
         """Compute the mean at the servers. Every size of vector is a job of its own."""
-        if vector.numel() not in self._numbers:  # here, since the background may be late
-            self._numbers[vector.numel()] = self._next_number()
         return self._background.run(self._mean, vector)
 
     def broadcast(self, vector: Tensor) -> Tensor:
         """Return worker 0's vector, which is the initial value of a job."""
         copy = vector.clone()
         joined = self._join(
-            self._next_number(),
+            self._next_name(),
             vector.numel(),
             optimizer=pbox.SGD(),
             initial=[vector.numpy()] if not self.rank else None,
@@ -81,7 +78,7 @@ class PBoxTransport(Transport):
         server = make()
         rule = server.rule()
         client = self._join(
-            self._next_number(),
+            self._next_name(),
             size,
             optimizer=served(rule.like),
             initial=[server.centre.numpy()] if not self.rank else None,
@@ -98,7 +95,7 @@ class PBoxTransport(Transport):
     def _mean(self, vector: Tensor) -> Tensor:
         size = vector.numel()
         if size not in self._means:
-            self._means[size] = self._join(self._numbers[size], size)
+            self._means[size] = self._join(f"mean-{size}", size)
         mean = torch.empty_like(vector)
         self._means[size].push_pull([vector.numpy()], [mean.numpy()])
         return mean
@@ -109,13 +106,14 @@ class PBoxTransport(Transport):
         nothing = torch.zeros(size).numpy()
         client.push_pull([nothing])
 
-    def _next_number(self) -> int:
-        number, self._jobs = self._jobs, self._jobs + 1
-        return number
+    def _next_name(self) -> str:
+        """Return the name of a new job, the same at all workers, which make the same calls."""
+        self._jobs += 1
+        return str(self._jobs)
 
-    def _join(self, number: int, size: int, **options: Any) -> pbox.Client:
+    def _join(self, name: str, size: int, **options: Any) -> pbox.Client:
         client = pbox.connect(
-            self._addresses, job=f"{self._job}-{number}", rank=self.rank, workers=self.workers,
+            self._addresses, job=f"{self._job}-{name}", rank=self.rank, workers=self.workers,
             keys=[size], token=self._token, timeout=self._timeout, chunk_bytes=self._chunk_bytes,
             tls=self._tls, **options,
         )  # fmt: skip
