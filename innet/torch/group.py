@@ -264,7 +264,7 @@ class InnetGroup(ProcessGroup):
     def _quorum_reason(self) -> str:
         """Return the reason why calls that need every worker go over Gloo, or "" if they do not."""
         agent = self._membership.agent
-        return "quorum" if agent and agent.info.min_workers < agent.info.workers else ""
+        return "quorum" if agent and agent.info.has_quorum else ""
 
     def _carry(
         self,
