@@ -249,10 +249,11 @@ class Membership:
 
     def _take(self, event: pb.JoinEvent) -> None:
         match event.WhichOneof("event"):
-            case "departure" if event.departure.rank == self._request.rank:
-                self.ended = event.departure.reason
             case "departure":
-                self._departed = {**self._departed, event.departure.rank: event.departure.reason}
+                first = event.departure
+                departed = {each.rank: each.reason for each in (first, *first.more)}
+                self.ended = departed.pop(self._request.rank, self.ended)
+                self._departed = {**self._departed, **departed}
             case "recover":
                 self.recover = event.recover
             case "bitmaps":

@@ -227,6 +227,12 @@ def test_a_job_whose_token_does_not_fit_the_disk_is_created_by_the_next_apply(cl
     assert line.startswith("+ job train")
 
 
+@pytest.mark.parametrize("lanes", [64, 256, 1024])
+def test_a_switch_may_have_any_number_of_lanes_that_innet_switch_add_takes(lanes: int):
+    switch = {"address": "x", "ports": 1, "lanes": lanes}
+    assert ClusterFile.model_validate({"switches": {"tor": switch}}).switches["tor"].lanes == lanes
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -64,6 +64,17 @@ def test_what_is_said_on_a_stream_that_has_ended_is_not_kept(tor: Rack):
         assert stream._outgoing.qsize() < 5
 
 
+def test_one_message_tells_of_several_departures(tor: Rack):
+    with tor.workers(3) as [agent, *_]:
+        told = pb.Departure(rank=2, reason="a", more=[pb.Departure(rank=1, reason="b")])
+        agent._membership._take(pb.JoinEvent(departure=told))
+        assert agent._membership.departed() == {2: "a", 1: "b"}
+        told.more.add(rank=0, reason="the job was deleted")
+        agent._membership._take(pb.JoinEvent(departure=told))
+        assert agent._membership.ended == "the job was deleted"
+        assert agent._membership.departed() == {2: "a", 1: "b"}
+
+
 def test_new_workers_wait_until_all_of_the_last_run_have_left(tor: Rack):
     with tor.job(2) as job, ThreadPoolExecutor(1) as pool:
         first, second = tor.join(job, 0), tor.join(job, 1)

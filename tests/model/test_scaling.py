@@ -164,6 +164,15 @@ def test_the_command_draws_the_published_networks(tmp_path):
     assert (tmp_path / "scaling.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("path", ["scaling.xyz", "nowhere/scaling.png"])
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(tmp_path, monkeypatch, path):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("innet.model.cli.parse_range", lambda _: pytest.fail("the work has begun"))
+    for command in (["scaling"], ["predict", "--model-size", "1M", "--compute", "1"]):
+        with pytest.raises(UsageError, match=f"cannot draw into .*{path}: "):
+            CliRunner().invoke(app, [*command, "--plot", tmp_path / path], catch_exceptions=False)
+
+
 def test_the_command_takes_a_model_of_your_own():
     out = run("--model-size", "2M", "--compute", "10ms", "--workers", "4352", "--json")
     (row,) = json.loads(out)
