@@ -112,7 +112,10 @@ def mismatched() -> dict[str, tuple[Program, str]]:
         "text": (replace(hub, json=b"\x7fELF"), "not a BMv2 JSON"),
         "other JSON": (replace(hub, json=b'{"headers": []}'), "was it made by p4c-bm2-ss?"),
         "unsupported": (unsupported, "primitive 'clone_ingress' is not supported"),
-        "another program's P4Info": (replace(hub, p4info=tally.p4info), "not of this program"),
+        "another program's P4Info": (
+            Program(AGGREGATION.json, tally.p4info),
+            "not of this program",
+        ),
         "other dimensions": (
             Program(AGGREGATION.json, large.p4info),
             "has 2048 cells there, 16384 in the program",
