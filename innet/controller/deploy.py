@@ -4,6 +4,7 @@ The steps are those of a controller. So a controller that adds the switch later 
 """
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -51,7 +52,7 @@ def deploy(
                 record, program, lambda *_: None, identity, election=election, on_request=transcript
             )
 
-        candidate = Candidate(time.time_ns(), forceful=force)
+        candidate = Candidate(time.time_ns(), itertools.count(), forceful=force)
         with contextlib.closing(candidate.take_charge(connect, vacant_for_s=0)) as switch:
             switch.check_ports()
             switch.start()

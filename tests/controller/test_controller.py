@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
+import grpc
 import pytest
 from racks import Rack, rack
 from scripted_worker import scripted
@@ -13,6 +14,8 @@ from innet.controller.jobs.events import Actions
 from innet.controller.jobs.job import Job
 from innet.controller.state.registry import Policy
 from innet.controller.state.store import Store
+from innet.controller.switches import p4runtime
+from innet.controller.switches.election import Id
 from innet.controller.switches.supervisor import Supervisor
 from innet.errors import (
     AlreadyExists,
@@ -291,6 +294,23 @@ def test_a_switch_that_cannot_be_kept_is_let_go_and_can_be_added_later(monkeypat
             with refused(ControllerError, "cannot write to the disk"):
                 add_switch(tor, "tor", tor.switch.address)
         assert add_switch(tor, "tor", tor.switch.address).reachable
+
+
+def test_a_switch_that_is_added_again_gets_another_election_id(monkeypatch):
+    """The switch may not have noticed yet that its first stream has ended."""
+    ids = []
+
+    class Client(p4runtime._Client):
+        def __init__(self, channel: grpc.Channel, device_id: int, election_id: Id) -> None:
+            ids.append(election_id)
+            super().__init__(channel, device_id, election_id)
+
+    monkeypatch.setattr(p4runtime, "_Client", Client)
+    with rack(1) as tor:
+        tor.stub.RemoveSwitch(pb.RemoveSwitchRequest(name="tor"))
+        add_switch(tor, "tor", tor.switch.address)
+    first, second = ids
+    assert second > first
 
 
 def test_a_job_that_has_expired_but_cannot_be_removed_holds_up_no_other(monkeypatch):

@@ -1,6 +1,7 @@
 """A switch that another controller takes over comes back. `innet deploy` takes one only when told to."""
 
 import contextlib
+import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,7 +155,7 @@ class Clock:
 
 def test_one_that_started_earlier_takes_charge_only_when_the_other_has_been_gone_for_a_while():
     switch, clock = Elections(), Clock()
-    early, late = (Candidate(started, clock=clock) for started in (5, 9))
+    early, late = (Candidate(started, itertools.count(), clock=clock) for started in (5, 9))
     early.take_charge(switch.connect, 3)
     late.take_charge(switch.connect, 3)
     for clock.now in (0.0, 100.0):
@@ -172,7 +173,7 @@ def test_one_that_started_earlier_takes_charge_only_when_the_other_has_been_gone
 
 def test_one_that_started_later_takes_its_switch_back_at_once_from_one_that_used_its_number():
     switch, clock = Elections(), Clock()
-    early, late = (Candidate(started, clock=clock) for started in (5, 9))
+    early, late = (Candidate(started, itertools.count(), clock=clock) for started in (5, 9))
     late.take_charge(switch.connect, 3)
     switch.cut()
     early.take_charge(switch.connect, 0)
@@ -184,5 +185,5 @@ def test_one_that_started_later_takes_its_switch_back_at_once_from_one_that_used
 
 def test_one_with_force_takes_charge_of_any_switch():
     switch = Elections()
-    Candidate(9).take_charge(switch.connect)
-    assert Candidate(5, forceful=True).take_charge(switch.connect) == (9, 1)
+    Candidate(9, itertools.count()).take_charge(switch.connect)
+    assert Candidate(5, itertools.count(), forceful=True).take_charge(switch.connect) == (9, 1)

@@ -1,5 +1,6 @@
 """The making of switches: each has an allocator of its slots and a supervisor of its entries."""
 
+import itertools
 import time
 from collections.abc import Callable
 from functools import partial
@@ -34,12 +35,15 @@ class SwitchFactory:
         self._hellos, self._inspections = hellos, Inspections()
         # Of two controllers the one that started later is in charge of a switch.
         self._started = time.time_ns()
+        # No two connections have the same number: if a switch is removed and added again, the stream
+        # of its first connection may still be open.
+        self._connections = itertools.count()
 
     def make(self, record: SwitchRecord) -> Switch:
         """Return a switch that is not connected yet. Raises UsageError if its binary is not there."""
         program = find(record.target).program(record.lanes, record.artifact)
         allocator = SwitchAllocator(program.slots, most_workers(Names(program.p4info)))
-        candidate = Candidate(self._started)
+        candidate = Candidate(self._started, self._connections)
 
         def connect(ended: Callable[[], None], patient: bool) -> AggregationSwitch:
             def connect_as(election: Id) -> AggregationSwitch:

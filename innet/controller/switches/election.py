@@ -7,7 +7,7 @@ A controller that wants its switch back then has to send a higher id than that c
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from innet.errors import SwitchError
@@ -37,20 +37,21 @@ class SwitchTaken(SwitchError):
 class Candidate:
     """A controller that wants to be in charge of one switch.
 
-    `started` is the time at which it started, in ns. It gives way to a live controller that started
-    later, unless it is `forceful`. When the other controller has been gone for a while, it takes
-    charge again.
+    `started` is the time at which it started, in ns, and `numbers` yields the numbers of its
+    connections. It gives way to a live controller that started later, unless it is `forceful`. When
+    the other controller has been gone for a while, it takes charge again.
     """
 
     def __init__(
         self,
         started: int,
+        numbers: Iterator[int],
         *,
         forceful: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._started, self._forceful, self._clock = started, forceful, clock
-        self._numbers = itertools.count()
+        self._numbers = numbers
         self._mine: Id | None = None  # the last id with which it was in charge
         self._vacant: tuple[Id, float] | None = None  # which one is gone, and since when
 
