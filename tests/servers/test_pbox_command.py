@@ -150,6 +150,8 @@ def test_what_is_wrong_is_said():
     refuse("--address 'a..b:1' is not HOST:PORT", *serve, "a..b:1")
     refuse("--data-host 'a..b:0' is not", *serve, "[::1]:0", "--data-host", "a..b", "--insecure")
     refuse("address 'a..b:1' is not HOST:PORT", "innet", "pbox", "bench", "a..b:1")
+    nobody = ("innet", "pbox", "bench", "127.0.0.1:9", "--chunk-bytes", "0")
+    refuse("chunks of 0 bytes: they have to be of 64 to 4194304 bytes, a multiple of 4", *nobody)
     refuse("cannot listen at 192.0.2.1:7", *serve, "192.0.2.1:7", "--insecure")
     refuse(
         "--data-host: cannot listen",

@@ -43,7 +43,7 @@ def place(sizes: Sequence[int], cores: Sequence[int], chunk_bytes: int = CHUNK_B
     two cores differ by more than one chunk. Between equal cores, servers alternate. Raises
     UsageError.
     """
-    length = _chunk_floats(chunk_bytes)
+    length = chunk_floats(chunk_bytes)
     counts = [-(-size // length) for size in sizes]
     if min(sizes, default=0) < 1:
         raise UsageError("a job needs at least one key, and a key at least one float")
@@ -59,7 +59,8 @@ def place(sizes: Sequence[int], cores: Sequence[int], chunk_bytes: int = CHUNK_B
     return Placement(key, offset, lengths, _share(lengths, cores))
 
 
-def _chunk_floats(chunk_bytes: int) -> int:
+def chunk_floats(chunk_bytes: int) -> int:
+    """Return how many floats a chunk has at most. Raises UsageError for bytes that it cannot have."""
     if not FEWEST_CHUNK_BYTES <= chunk_bytes <= MOST_CHUNK_BYTES or chunk_bytes % FLOAT_BYTES:
         raise UsageError(
             f"chunks of {chunk_bytes} bytes: they have to be of {FEWEST_CHUNK_BYTES} to "
