@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from innet.errors import (
@@ -292,7 +293,8 @@ class Agent(Collectives):
         self._until_closed.callback(activity.close)
         return activity
 
-    def _serve(self, call: TensorCall | _Work) -> None:
+    def _serve(self, call: TensorCall | _Work) -> Callable[[], None]:
+        """Carry out a call. Return the function that gives its result, or its error, to its future."""
         try:
             with self._activity:
                 self._privacy.begin_session(self._exchanges)
@@ -302,10 +304,12 @@ class Agent(Collectives):
                     result = call.reduced(self._exchanges, self._reducer)
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
             self._note(problem)
-            self._calls.settling()
-            call.future.set_exception(problem)
-        else:
-            _settle(call, result, self._calls.settling)
+            return partial(call.future.set_exception, problem)
+        try:
+            made = call.finish(result) if isinstance(call, TensorCall) and call.finish else result
+        except BaseException as problem:  # noqa: BLE001 - it concerns only this worker's tensors
+            return partial(call.future.set_exception, problem)
+        return partial(call.future.set_result, made)
 
     def _note(self, problem: BaseException) -> None:
         """Leave the job after an error that only this worker has."""
@@ -319,18 +323,6 @@ def _refuse(calls: Iterable[TensorCall | _Work]) -> None:
     """Refuse calls that came while another thread closed the agent."""
     for call in calls:
         call.future.set_exception(AgentClosed(_CLOSED))
-
-
-def _settle(call: TensorCall | _Work, result: Any, settling: Callable[[], None]) -> None:
-    """Give a call's result to whoever waits for it. An error here concerns only this worker's tensors."""
-    try:
-        made = call.finish(result) if isinstance(call, TensorCall) and call.finish else result
-    except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
-        settling()
-        call.future.set_exception(problem)
-    else:
-        settling()
-        call.future.set_result(made)
 
 
 _agents: "weakref.WeakSet[Agent]" = weakref.WeakSet()

@@ -23,12 +23,15 @@ Call = TypeVar("Call")
 class CallQueue(Generic[Call]):
     """The calls that wait for their turn. One thread at a time has the turn.
 
-    `serve` carries out a call, and calls :meth:`settling` before it gives the result to callbacks.
-    `attend` is called between calls, after every use of the `waker`. Neither may raise.
+    `serve` carries out a call, and returns a function that gives its result to whoever waits for it.
+    `attend` is called between calls, after every use of the `waker`. None of them may raise.
     """
 
     def __init__(
-        self, serve: Callable[[Call], None], attend: Callable[[], None], waker: Waker
+        self,
+        serve: Callable[[Call], Callable[[], object]],
+        attend: Callable[[], None],
+        waker: Waker,
     ) -> None:
         self._serve, self._attend, self._waker = serve, attend, waker
         self._calls: deque[Call | None] = deque()
@@ -52,11 +55,6 @@ class CallQueue(Generic[Call]):
             self._hand_over()
         else:
             self._waker.wake()
-
-    def settling(self) -> None:
-        """Note that the call under way is over, and that only callbacks which get its result are left."""
-        if self._runner == threading.get_ident():
-            self._settling = self._runner
 
     def serve(self, call: Call) -> None:
         """Serve a call in this thread if that saves a wait. Otherwise put it, as :meth:`put` does.
@@ -139,7 +137,10 @@ class CallQueue(Generic[Call]):
     def _serve_now(self, call: Call) -> None:
         own = self._server = threading.get_ident()
         try:
-            self._serve(call)
+            settle = self._serve(call)
+            if self._runner == own:
+                self._settling = own
+            settle()
         finally:
             if self._server == own:  # another thread may have taken over
                 self._server = self._settling = None

@@ -71,7 +71,7 @@ class _Layout:
 
 @dataclass(frozen=True)
 class _Given:
-    """A vector that a worker gives: its values, and the same values as rows, (n, lanes).
+    """A vector that a worker gives: its values, float32 or integers, and the same as rows, (n, lanes).
 
     For float32, `own` are this worker's scales, and `agreed` those of all workers. `reports` is the
     maximum of all workers' reports of the step before.
@@ -103,7 +103,7 @@ class DeadlineSums:
                 "private sums have no deadlines, because pads cancel only in a sum with the lanes of all "
                 "workers: join without a key, or sum with Agent.all_reduce"
             )
-        if info.min_workers < info.workers:
+        if info.has_quorum:
             raise UsageError(
                 f"deadlines need all {info.workers} workers of the job, and it goes on with "
                 f"{info.min_workers}: create it without --quorum and --min-workers"
@@ -113,7 +113,6 @@ class DeadlineSums:
         self._inquiries = Inquiries(deadline)
         self._quantizer = BlockScale(info.workers)
         self._rest: Vector | None = None  # of this worker's vectors, not sent so far
-        self._beyond: Vector | None = None
         self.step = 0
 
     @property
@@ -174,8 +173,8 @@ class DeadlineSums:
         """
         given = self._with_rest(values)
         rows = fixed_point.blocks(given, self._info.lanes)
-        floats = given.dtype == np.float32
-        call = Call(given.size, given.dtype.name, "mean" if floats else "sum", EXACT)
+        floats = values.dtype == np.float32
+        call = Call(given.size, values.dtype.name, "mean" if floats else "sum", EXACT)
         own = self._quantizer.scales(rows) if floats else NO_WORDS
         reported = report(self._inquiries, self._info.workers)
         sizes = np.array([state.size, -state.size], np.int32)
@@ -195,18 +194,12 @@ class DeadlineSums:
     def _with_rest(self, values: Vector) -> Vector:
         """Return the sum of the values and the unsent rest of earlier ones, and forget this rest.
 
-        Where int32 cannot hold the sum, return the nearest int32. If it is sent, the other workers raise
-        SumOverflow. Otherwise the amount `_beyond` it remains, too.
+        The sum of int32 is int64, because a rest may grow beyond int32.
         """
-        rest, self._rest, self._beyond = self._rest, None, None
+        rest, self._rest = self._rest, None
         if rest is None:
             return values
-        if values.dtype == np.int32:
-            wide = values.astype(np.int64) + rest
-            given = wide.clip(-(2**31), 2**31 - 1).astype(np.int32)
-            self._beyond = wide - given
-            return given
-        total: Vector = values + rest
+        total: Vector = (values.astype(np.int64) if values.dtype == np.int32 else values) + rest
         return total
 
     def _broadcast(self, exchanges: Exchanges, state: Vector, root: int) -> None:
@@ -231,8 +224,6 @@ class DeadlineSums:
             if rest.dtype == np.float32:
                 rest[~np.isfinite(rest)] = 0  # the agreed scale has shown them to all workers
             self._rest, rows = rest.reshape(-1)[: vector.values.size], sent
-            if self._beyond is not None:
-                self._rest = self._rest + self._beyond
         contribution, flags = self._integers(vector, rows)
         of_state = fixed_point.blocks(state.view(np.int32), lanes)
         carried = self.late.sends(len(of_state), self.step - 1)
@@ -260,14 +251,19 @@ class DeadlineSums:
         return self._result(vector, done.lanes[layout.vector], done.flags[layout.vector])
 
     def _integers(self, vector: "_Given", rows: Vector) -> tuple[Integers, Flags]:
-        """Return the contribution that some rows make, and its flags."""
+        """Return the contribution that some rows make, and its flags.
+
+        Integers beyond int32 become the nearest int32, which raises SumOverflow on the other workers.
+        """
+        if rows.dtype == np.int64:
+            rows = rows.clip(-(2**31), 2**31 - 1).astype(np.int32)
         if rows.dtype == np.int32:
             return rows, overflow_flags(rows, self._info.workers)
         return self._quantizer.quantize(rows, vector.own, vector.agreed, nearest)
 
     def _result(self, vector: "_Given", sums: Integers, flags: Flags) -> Vector:
         """Return the mean of floats, or the sum of integers."""
-        if vector.values.dtype == np.int32:
+        if vector.values.dtype != np.float32:
             if (flags & Flag.OVERFLOW).any():
                 raise SumOverflow("a sum may not fit int32: sum smaller numbers")
             return memory.copy(sums.reshape(-1)[: vector.values.size], np.int32)

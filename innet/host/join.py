@@ -11,13 +11,14 @@ from innet.errors import UsageError
 from innet.host.agent import Agent
 from innet.host.fallback import Fallback, ProcessGroupFallback
 from innet.host.job import Timeouts
-from innet.host.links import is_number, own_links
+from innet.host.links import own_links
 from innet.host.membership import Membership
 from innet.host.node import Node
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.waker import Waker
 from innet.machine import environment as names
 from innet.machine.extras import needed_for
+from innet.machine.numbers import is_number
 from innet.machine.slurm import with_ranks
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls as certificates

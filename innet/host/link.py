@@ -114,18 +114,17 @@ class Link:
                 raise UsageError(_NEEDS_COMPILER)
             self.native = SharedMemoryConnection(library, end, arriving, descriptor)
             self._packets: Connection | NumpySocket = self.native
-            close_in_children(self)
-            return
-        end.setblocking(False)
-        enlarge_buffers(end)
-        join_datagrams(end)
-        if not encapsulation:
-            take_part_in_ecn(end)
-        if library:
-            self.native = UdpConnection(library, end, arriving, descriptor)
-        self._packets = self.native or NumpySocket(
-            end, (self.dtype, self.bare_dtype), source, told, waker, sealed=sealed
-        )
+        else:
+            end.setblocking(False)
+            enlarge_buffers(end)
+            join_datagrams(end)
+            if not encapsulation:
+                take_part_in_ecn(end)
+            if library:
+                self.native = UdpConnection(library, end, arriving, descriptor)
+            self._packets = self.native or NumpySocket(
+                end, (self.dtype, self.bare_dtype), source, told, waker, sealed=sealed
+            )
         close_in_children(self)
 
     @property

@@ -5,13 +5,7 @@ from collections.abc import Mapping
 
 from innet.errors import UsageError
 from innet.machine import environment as names
-
-_MOST_DIGITS = 20
-
-
-def is_number(text: str) -> bool:
-    """Return whether a variable is a number. Python refuses to read one of thousands of digits."""
-    return text.isdecimal() and len(text) <= _MOST_DIGITS
+from innet.machine.numbers import is_number
 
 
 def own_links(environment: Mapping[str, str]) -> list[str]:

@@ -175,7 +175,7 @@ class RackedParameters:
 
 def _checked(values: list[Floats], info: WorkerInfo) -> list[int]:
     """Return the sizes of the values. Raises UsageError if a server cannot keep them for this job."""
-    if info.min_workers < info.workers:
+    if info.has_quorum:
         raise UsageError(
             "a rack server needs all workers of its job: create it without --quorum and "
             "--min-workers"

@@ -53,7 +53,7 @@ def read_secret(path: Path) -> bytes:
 
 def check_suits(info: WorkerInfo, *, sealed: bool) -> None:
     """Raise UsageError if pads would not cancel in a job's sums."""
-    if info.min_workers < info.workers:
+    if info.has_quorum:
         raise UsageError(
             f"private sums need all {info.workers} workers, and this job goes on with "
             f"{info.min_workers}, without whose pads a sum is noise: create it without --quorum "

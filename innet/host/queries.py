@@ -31,7 +31,7 @@ class Queries:
     ) -> None:
         self._link, self._first_slot = link, term.first_slot
         self._window, self._contributors = window, missing.contributors
-        self._useful = self._contributors.in_tree and info.min_workers < info.workers
+        self._useful = self._contributors.in_tree and info.has_quorum
         self._queried_at = np.full(term.slots, -np.inf)
         self._packets = blank(term.slots, 0, Kind.QUERY, link.bare_encapsulation)
         self._packets["job"], self._packets["term"] = info.job, term.number

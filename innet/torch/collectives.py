@@ -18,7 +18,7 @@ from innet.host.agent import Agent
 from innet.host.agreement import ALL_GATHER, REDUCE_SCATTER, Collective
 from innet.host.ddp import submit
 from innet.host.moves import Bytes
-from innet.host.tensors import ReduceOp, as_array, as_bytes, resolved
+from innet.host.tensors import ReduceOp, as_array, as_bytes, bytes_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -49,8 +49,8 @@ class Gather:
             out.numel() != ranks * own.numel() for out, own in zip(outputs, inputs, strict=True)
         ):
             return None
-        parts = [found for out in outputs if (found := _parts(out, ranks))]
-        return cls.into_lists(parts, inputs, ranks) if len(parts) == len(outputs) else None
+        cut = _cut(outputs, ranks)
+        return cls.into_lists(cut, inputs, ranks) if cut else None
 
     def _fits(self, ranks: int) -> bool:
         if len(self.outputs) != len(self.inputs) or not self.inputs:
@@ -131,8 +131,7 @@ class Scatter:
         if len(inputs) == 1:
             return cls(list(inputs), list(outputs), first)
         # Views, because the tensors are read when the call begins.
-        cut = [parts for given in inputs if (parts := _parts(given, ranks))]
-        if len(cut) < len(inputs):
+        if not (cut := _cut(inputs, ranks)):
             return None
         by_rank = zip(*cut, strict=True)
         return cls([part for parts in by_rank for part in parts], list(outputs), first)
@@ -261,11 +260,16 @@ def _is_its_memory(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and as_it_is
 
 
-def _parts(tensor: torch.Tensor, count: int) -> Tensors | None:
-    """Return equal parts of a tensor, as views in the order of its elements, or None if it has none."""
-    if tensor.is_contiguous():
-        return tensor.view(count, tensor.numel() // count).unbind()
-    return None if tensor.shape[0] % count else tensor.chunk(count)
+def _cut(tensors: Tensors, count: int) -> Sequence[Tensors] | None:
+    """Return equal parts of each tensor, as views in the order of its elements, or None."""
+    if any(not each.is_contiguous() and each.shape[0] % count for each in tensors):
+        return None
+    return [
+        each.view(count, each.numel() // count).unbind()
+        if each.is_contiguous()
+        else each.chunk(count)
+        for each in tensors
+    ]
 
 
 def _memory_of(tensors: Tensors) -> "np.ndarray[Any, Any] | None":
@@ -277,9 +281,7 @@ def _memory_of(tensors: Tensors) -> "np.ndarray[Any, Any] | None":
     [tensor, *others] = tensors
     if others or tensor.dtype not in _AS_IN_NUMPY or tensor.layout != torch.strided:
         return None
-    if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_neg():
-        return None
-    return as_array(tensor.detach())
+    return as_array(tensor.detach()) if _is_its_memory(tensor) else None
 
 
 class _Joined:
@@ -291,6 +293,6 @@ class _Joined:
 
     def detach(self) -> torch.Tensor:
         """Return the present bytes of all tensors."""
-        parts = [as_bytes(resolved(each.detach().cpu()).contiguous()) for each in self._tensors]
+        parts = [bytes_of(each) for each in self._tensors]
         whole: Any = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return torch.from_numpy(whole)

@@ -39,6 +39,7 @@ from innet.torch.options import operation_of, root_of, sets_timeout, waits_at_on
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import move_reason, switch_op
 from innet.torch.settings import with_local_rank, with_metrics
+from innet.torch.uncompiled import uncompiled
 from innet.torch.work import SwitchWork
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ class InnetGroup(ProcessGroup):
     def _quorum_reason(self) -> str:
         """Return the reason why calls that need every worker go over Gloo, or "" if they do not."""
         agent = self._membership.agent
-        return "quorum" if agent and agent.info.min_workers < agent.info.workers else ""
+        return "quorum" if agent and agent.info.has_quorum else ""
 
     def _carry(
         self,
@@ -361,6 +362,8 @@ _MADE = {
 for _name, _function in _MADE.items():
     if hasattr(ProcessGroup, _name):
         setattr(InnetGroup, _name, _function)
+uncompiled(InnetGroup)
+uncompiled(SwitchWork)
 
 
 def _default_rank() -> int:

@@ -11,10 +11,11 @@ from innet.host.links import own_links
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.machine import environment as names
 from innet.machine.extras import needed_for
+from innet.machine.numbers import is_number
 from innet.machine.slurm import with_ranks
 from innet.torch.messages import Message
 
-_MOST_DIGITS = 9  # of a number of slots: a request has 32 bits for it
+_MOST_SLOTS = 2**32 - 1  # a request has 32 bits for them
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Settings:
                 "on one machine, start the script with `innet rack --workers N -- torchrun ...`"
             )
         slots = environment.get("INNET_SLOTS", "") or "0"
-        if not slots.isdecimal() or len(slots) > _MOST_DIGITS:
+        if not is_number(slots) or int(slots) > _MOST_SLOTS:
             raise UsageError(f"INNET_SLOTS is {slots[:20]!r}: it has to be a power of two")
         quantizer = environment.get("INNET_QUANTIZER") or "int32"
         if QuantizerSpec.read(quantizer).feedback:

@@ -1,7 +1,7 @@
 """The queue of an agent's calls: who serves a call, and in which order."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -25,10 +25,11 @@ class Served:
         self.servers: list[threading.Thread] = []
         self.within = threading.Event()
 
-    def _serve(self, until: threading.Event) -> None:
+    def _serve(self, until: threading.Event) -> Callable[[], None]:
         self.servers.append(threading.current_thread())
         self.within.set()
         assert until.wait(WITHIN)
+        return lambda: None
 
 
 @pytest.fixture
@@ -112,11 +113,11 @@ def test_a_call_in_the_midst_of_another_one_of_the_same_thread_is_refused():
     waker = Waker()
     refused = []
 
-    def serve(call: str) -> None:
+    def serve(call: str) -> Callable[[], None]:
         assert queue.serving_here
         with pytest.raises(UsageError, match="in the midst of another one"):
             queue.serve(call)
-        refused.append(call)
+        return lambda: refused.append(call)
 
     queue = CallQueue[str](serve, lambda: None, waker)
     queue.serve("a call")
@@ -133,13 +134,17 @@ def test_a_callback_may_wait_for_a_call_that_it_makes(depth: int, way: str):
     calls = [threading.Event() for _ in range(depth + 1)]
     servers: list[threading.Thread] = []
 
-    def serve(call: threading.Event) -> None:
+    def serve(call: threading.Event) -> Callable[[], None]:
         servers.append(threading.current_thread())
-        queue.settling()
-        if following := calls[len(servers) :]:
-            getattr(queue, way)(following[0])
-            assert following[0].wait(WITHIN)
-        call.set()
+        following = calls[len(servers) :]
+
+        def settle() -> None:
+            if following:
+                getattr(queue, way)(following[0])
+                assert following[0].wait(WITHIN)
+            call.set()
+
+        return settle
 
     queue = CallQueue[threading.Event](serve, lambda: None, waker)
     thread = threading.Thread(target=queue.run, daemon=True)
@@ -164,15 +169,14 @@ def test_a_call_of_a_callback_is_served_later_if_no_thread_can_be_started(
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    def serve(call: str) -> None:
+    def put_second() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refused)
+            queue.put("second")
+
+    def serve(call: str) -> Callable[[], None]:
         served.append(call)
-        queue.settling()
-        if call == "second":
-            done.set()
-        else:
-            with monkeypatch.context() as patch:
-                patch.setattr(threading.Thread, "start", refused)
-                queue.put("second")
+        return done.set if call == "second" else put_second
 
     queue = CallQueue[str](serve, lambda: None, waker)
     thread = threading.Thread(target=queue.run, daemon=True)

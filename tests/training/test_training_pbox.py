@@ -23,9 +23,8 @@ from innet.errors import UsageError
 from innet.rpc.certificates import make as make_certificates
 from innet.servers import pbox
 from innet.training import make
-from innet.training.server import Rule
 from innet.training.transports import threads
-from innet.training.transports.pbox import PBoxTransport, optimizer_of
+from innet.training.transports.pbox import PBoxTransport
 
 MOMENTUM = 0.5
 
@@ -161,31 +160,6 @@ def test_every_optimizer_is_torchs(over, kind):
 
     for found in threads.run(2, work):
         assert close(found, parameter.detach(), 1e-5)
-
-
-class Scaled(torch.optim.SGD):
-    """An optimizer whose steps are its own, although it is derived from one that the servers have."""
-
-    def step(self, closure=None):
-        [parameter] = self.param_groups[0]["params"]
-        parameter.grad /= parameter.grad.norm()
-        return super().step(closure)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        torch.optim.AdamW,
-        Scaled,
-        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5, dampening=0.1),
-        lambda p: torch.optim.RMSprop(p, momentum=0.5),
-        lambda p: torch.optim.Adam(p, amsgrad=True),
-        lambda p: torch.optim.Adam(p, decoupled_weight_decay=True),
-    ],
-)
-def test_an_optimizer_that_they_do_not_have_is_refused(kind):
-    with pytest.raises(UsageError, match="the parameter servers"):
-        optimizer_of(Rule(kind([torch.nn.Parameter(torch.zeros(1))]), asynchronous=False))
 
 
 def test_training_over_tls_takes_the_same_steps(tmp_path):

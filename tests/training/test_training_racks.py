@@ -11,9 +11,7 @@ from training_problem import close, fresh_model, loss_of, mean_gradient, weights
 from trees import Forest, forest
 
 from innet.errors import UsageError
-from innet.servers import pbox
 from innet.training import make
-from innet.training.ps_racks import served
 from innet.training.transports import threads
 from innet.training.transports.switch import AgentTransport
 
@@ -68,37 +66,6 @@ def test_it_is_one_process_with_the_mean_gradient(racks: Forest, kind):
     assert all(torch.equal(each, found[0]) for each in found)
     assert close(found[0], weights(alone), within=1e-5)
     assert not close(found[0], weights(fresh_model()), within=1e-2)
-
-
-def test_every_optimizer_of_the_server_has_its_counterpart():
-    parameters = [torch.nn.Parameter(torch.zeros(1))]
-    for rule, theirs in {
-        pbox.SGD(lr=0.2, weight_decay=0.1): torch.optim.SGD(parameters, 0.2, weight_decay=0.1),
-        pbox.Momentum(lr=0.2, momentum=0.8): torch.optim.SGD(parameters, 0.2, 0.8),
-        pbox.Nesterov(momentum=0.8): torch.optim.SGD(parameters, 1e-3, 0.8, nesterov=True),
-        pbox.Adagrad(lr_decay=0.1): torch.optim.Adagrad(parameters, lr_decay=0.1),
-        pbox.RMSProp(alpha=0.8): torch.optim.RMSprop(parameters, alpha=0.8),
-        pbox.Adadelta(rho=0.8): torch.optim.Adadelta(parameters, rho=0.8),
-        pbox.Adam(beta1=0.8, beta2=0.9): torch.optim.Adam(parameters, betas=(0.8, 0.9)),
-    }.items():
-        assert served(theirs) == rule
-
-
-@pytest.mark.parametrize(
-    "unlike",
-    [
-        lambda p: torch.optim.SGD(p, 0.1, 0.9, dampening=0.5),
-        lambda p: torch.optim.Adam(p, amsgrad=True),
-        lambda p: torch.optim.Adam(p, decoupled_weight_decay=True),
-        lambda p: torch.optim.Adagrad(p, initial_accumulator_value=0.1),
-        lambda p: torch.optim.RMSprop(p, momentum=0.5),
-        torch.optim.AdamW,
-        lambda p: torch.optim.SGD([{"params": p[:1]}, {"params": p[1:], "lr": 1.0}], 0.1),
-    ],
-)
-def test_what_the_server_does_not_have_is_refused(unlike):
-    with pytest.raises(UsageError):
-        served(unlike([torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]))
 
 
 def test_it_needs_switches():

@@ -132,7 +132,8 @@ def _show_new(
     if token_file:
         token = f'"$(cat {quote(str(token_file))})"'
     say(
-        f"job {job.name}: {job.workers} workers, {_slots(job)}, {job.lanes} lanes\n"
+        f"job {job.name}: {job.workers} worker{'s' * (job.workers != 1)}, {_slots(job)}, "
+        f"{job.lanes} lanes\n"
         f"workers find it with INNET_CONTROLLER={quote(address)} INNET_JOB={quote(job.name)} "
         f"INNET_TOKEN={token}"
     )

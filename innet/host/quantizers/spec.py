@@ -24,6 +24,7 @@ from innet.host.quantizers.interface import Quantizer
 from innet.host.quantizers.narrow import Narrow
 from innet.host.quantizers.packing import Packing
 from innet.host.quantizers.threshold import Threshold
+from innet.machine.numbers import is_number
 
 NAMES = ("int32", "int16", "int8", "strom")
 FEWEST_LEVELS = 15
@@ -32,7 +33,6 @@ FEWEST_LEVELS = 15
 _IDENTITY_BITS = 22
 _NARROW_BITS = {"int16": 16, "int8": 8}
 _MOST_ELEMENTS = 2**31
-_MOST_DIGITS = 20  # Python refuses to read a number with thousands of digits
 _OPTIONS = {"stochastic", "feedback", "blocks", "topk"}
 
 
@@ -139,8 +139,7 @@ def _blocks(text: str, options: Mapping[str, str]) -> int | None:
     given = options.get("blocks", "" if "topk" in options else None)
     if not given:
         return None if given is None else 0
-    readable = given.isdecimal() and len(given) <= _MOST_DIGITS
-    if not readable or not 0 < int(given) < _MOST_ELEMENTS:
+    if not is_number(given) or not 0 < int(given) < _MOST_ELEMENTS:
         raise UsageError(f"quantizer {text!r}: blocks have a positive number of elements")
     return int(given)
 

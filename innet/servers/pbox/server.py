@@ -70,6 +70,8 @@ class Server:
         if not 1 <= cores <= messages.MOST_CORES:
             raise UsageError(f"{cores} cores: a server can have 1 to {messages.MOST_CORES}")
         host, port = parse_address(address, "--address")
+        for each in data_hosts:
+            parse_address(f"{each}:0", "--data-host")
         native.library()
         self._host, self._data_hosts = host, tuple(data_hosts)
         self._report = report = partial(_report, report)

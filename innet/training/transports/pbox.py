@@ -6,7 +6,6 @@ computed, and every broadcast. The algorithm's own server defines the use of the
 values, and never serves.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -14,12 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-from innet.errors import UsageError
 from innet.servers import pbox
 from innet.servers.pbox.placement import CHUNK_BYTES
-from innet.training.server import CentreServer, Rule, only_group
+from innet.training.served_optimizers import served
+from innet.training.server import CentreServer
 from innet.training.transports.base import Background, CentreClient, Transport
 
 
@@ -54,21 +52,18 @@ class PBoxTransport(Transport):
         self._chunk_bytes, self._tls = chunk_bytes, tls
         self._background = Background(f"innet-pbox-{rank}")
         self._jobs = 0
-        self._numbers: dict[int, int] = {}  # of the jobs for means, by size
         self._means: dict[int, pbox.Client] = {}
         self._open: list[pbox.Client] = []
 
     def all_reduce(self, vector: Tensor) -> Future[Tensor]:
         """Compute the mean at the servers. Every size of vector is a job of its own."""
-        if vector.numel() not in self._numbers:  # here, since the background may be late
-            self._numbers[vector.numel()] = self._next_number()
         return self._background.run(self._mean, vector)
 
     def broadcast(self, vector: Tensor) -> Tensor:
         """Return worker 0's vector, which is the initial value of a job."""
         copy = vector.clone()
         joined = self._join(
-            self._next_number(),
+            self._next_name(),
             vector.numel(),
             optimizer=pbox.SGD(),
             initial=[vector.numpy()] if not self.rank else None,
@@ -83,9 +78,9 @@ class PBoxTransport(Transport):
         server = make()
         rule = server.rule()
         client = self._join(
-            self._next_number(),
+            self._next_name(),
             size,
-            optimizer=optimizer_of(rule),
+            optimizer=served(rule.like),
             initial=[server.centre.numpy()] if not self.rank else None,
             mode="async" if rule.asynchronous else "sync",
         )
@@ -100,7 +95,7 @@ class PBoxTransport(Transport):
     def _mean(self, vector: Tensor) -> Tensor:
         size = vector.numel()
         if size not in self._means:
-            self._means[size] = self._join(self._numbers[size], size)
+            self._means[size] = self._join(f"mean-{size}", size)
         mean = torch.empty_like(vector)
         self._means[size].push_pull([vector.numpy()], [mean.numpy()])
         return mean
@@ -111,13 +106,14 @@ class PBoxTransport(Transport):
         nothing = torch.zeros(size).numpy()
         client.push_pull([nothing])
 
-    def _next_number(self) -> int:
-        number, self._jobs = self._jobs, self._jobs + 1
-        return number
+    def _next_name(self) -> str:
+        """Return the name of a new job, the same at all workers, which make the same calls."""
+        self._jobs += 1
+        return str(self._jobs)
 
-    def _join(self, number: int, size: int, **options: Any) -> pbox.Client:
+    def _join(self, name: str, size: int, **options: Any) -> pbox.Client:
         client = pbox.connect(
-            self._addresses, job=f"{self._job}-{number}", rank=self.rank, workers=self.workers,
+            self._addresses, job=f"{self._job}-{name}", rank=self.rank, workers=self.workers,
             keys=[size], token=self._token, timeout=self._timeout, chunk_bytes=self._chunk_bytes,
             tls=self._tls, **options,
         )  # fmt: skip
@@ -155,41 +151,3 @@ class _PBoxClient:
     def close(self) -> None:
         """Leave the job."""
         self._client.close()
-
-
-def optimizer_of(rule: Rule) -> pbox.Optimizer:
-    """Return the servers' equivalent of a torch optimizer. Raises UsageError."""
-    given = only_group(rule.like)
-    kind = type(rule.like)  # exactly: AdamW, for one, is derived from Adam
-    common = {"lr": float(given["lr"]), "weight_decay": float(given.get("weight_decay", 0.0))}
-    found: pbox.Optimizer | None = None
-    if kind is torch.optim.SGD:
-        speed = float(given["momentum"])
-        named = pbox.Nesterov if given["nesterov"] else pbox.Momentum
-        found = named(**common, momentum=speed) if speed else pbox.SGD(**common)
-    elif kind is torch.optim.Adam:
-        first, second = map(float, given["betas"])
-        found = pbox.Adam(**common, beta1=first, beta2=second, eps=float(given["eps"]))
-    elif kind is torch.optim.Adagrad:
-        found = pbox.Adagrad(**common, lr_decay=float(given["lr_decay"]), eps=float(given["eps"]))
-    elif kind is torch.optim.RMSprop:
-        found = pbox.RMSProp(**common, alpha=float(given["alpha"]), eps=float(given["eps"]))
-    elif kind is torch.optim.Adadelta:
-        found = pbox.Adadelta(**common, rho=float(given["rho"]), eps=float(given["eps"]))
-    if found is None:
-        raise UsageError(
-            f"the parameter servers have no {kind.__name__}: see docs/pbox.md for those they have"
-        )
-    _check_plain(rule.like, given)
-    return found
-
-
-def _check_plain(like: Optimizer, given: dict[str, Any]) -> None:
-    """Raise UsageError for options that the servers do not have."""
-    unknown = [name for name in pbox.optimizers.PYTORCH_ONLY if given.get(name)]
-    if isinstance(like, torch.optim.RMSprop) and given["momentum"]:
-        unknown.append("momentum")
-    if unknown:
-        raise UsageError(f"the parameter servers do not support {', '.join(unknown)}: leave it out")
-    if not math.isfinite(float(given["lr"])):
-        raise UsageError(f"the step size is {given['lr']}: it has to be finite")
