@@ -141,7 +141,7 @@ def test_the_workers_of_an_asynchronous_job_go_on_without_one_that_died(server):
 
 def test_the_job_of_a_machine_that_is_gone_without_a_word_ends(server, monkeypatch):
     """The machine's kernel forgets the connections, as if it was started anew."""
-    monkeypatch.setattr(tcp, "_IDLE", 1)
+    monkeypatch.setattr("innet.servers.pbox.server.notice_death", tcp._probe)  # every second
     client = joined(server, workers=1, optimizer=pbox.SGD(), mode="async")
     sockets = [*client._connections.cores, *client._connections.controls]
 

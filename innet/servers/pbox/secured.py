@@ -237,7 +237,7 @@ class ClientTls:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Let the kernel notice when a client's machine has died. Without TLS, a core does the same."""
+    """Let the kernel notice when a client's machine has died, as cores and the control side do it."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     notice_death(sock)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_AFTER_MS)
