@@ -57,12 +57,12 @@ class UplinkSpec(_Strict):
 
 
 class SwitchSpec(_Strict):
-    """A switch, with options of ``innet switch add``. It has no stations, and 64 or 256 lanes."""
+    """A switch, with options of ``innet switch add``. It has no stations."""
 
     address: Annotated[str, Field(min_length=1)]
     ports: Ports
     device_id: Annotated[int, Field(ge=0)] = 0
-    lanes: Literal[64, 256] = 256
+    lanes: Literal[64, 256, 1024] = 256
     service_ip: str = ""
     service_mac: str = ""
     uplinks: tuple[Annotated[UplinkSpec, BeforeValidator(_uplink)], ...] = ()

@@ -12,7 +12,7 @@ from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls, words
-from innet.rpc.client import create_job, write_token
+from innet.rpc.client import created_job, write_token
 from innet.wire.layout import UDP_PORT
 
 
@@ -41,10 +41,11 @@ def plan(
     if problems:
         raise UsageError("\n".join(problems))
     steps: list[Step] = []
+    gone: list[str] = []
     if prune:
         steps += [_delete(name) for name in jobs if name not in file.jobs]
-    gone = [name for name in _bottom_up(switches) if prune and name not in file.switches]
-    parents = _parents_kept(gone, switches)
+        gone += [name for name in _bottom_up(switches) if name not in file.switches]
+    parents = _needed(gone, switches)
     steps += [_remove(name) for name in gone if name not in parents]
     for name in file.top_down():
         spec, found = file.switches[name], switches.get(name)
@@ -209,13 +210,14 @@ def _create(name: str, spec: JobSpec) -> Step:
         quorum=spec.quorum, min_workers=spec.min_workers, queue=spec.queue, lease_s=spec.lease,
         min_slots=spec.min_slots, priority=spec.priority,
     )  # fmt: skip
-    line = f"+ job {name} on {spec.switch}: {spec.workers} workers, token in {spec.token_file}"
+    workers = f"{spec.workers} worker{'s' * (spec.workers != 1)}"
+    line = f"+ job {name} on {spec.switch}: {workers}, token in {spec.token_file}"
     return Step(line, lambda stub: _create_with_token(stub, request, spec.token_file))
 
 
 def _create_with_token(stub: rpc.ControllerStub, request: pb.CreateJobRequest, file: Path) -> None:
-    with private_file(file) as secret:  # first: a job without a stored token is of no use
-        create_job(stub, request, partial(write_token, secret))
+    with private_file(file) as secret, created_job(stub, request) as answer:
+        write_token(secret, answer.token)
 
 
 def _delete(name: str) -> Step:
@@ -223,16 +225,13 @@ def _delete(name: str) -> Step:
     return Step(f"- job {name}", lambda stub: stub.DeleteJob(request))
 
 
-def _parents_kept(gone: list[str], switches: dict[str, pb.Switch]) -> set[str]:
+def _needed(gone: list[str], switches: dict[str, pb.Switch]) -> set[str]:
     """Return those of the switches to be removed, bottom up, that have a kept switch below them."""
-    above: set[str] = set()
-    for name, each in switches.items():
-        if name not in gone:
-            above.update(link.parent for link in each.uplinks)
-    for name in gone:
-        if name in above:
-            above.update(link.parent for link in switches[name].uplinks)
-    return above.intersection(gone)
+    needed = switches.keys() - {*gone}
+    for name in [*needed, *gone]:
+        if name in needed:
+            needed.update(link.parent for link in switches[name].uplinks)
+    return needed.intersection(gone)
 
 
 def _bottom_up(switches: dict[str, pb.Switch]) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from innet.terminal.options import Lanes
+from innet.terminal.options import MOST, Lanes
 from innet.wire.layout import MOST_CONTRIBUTORS
 
 
@@ -45,7 +45,10 @@ def rack(
     workers: Annotated[int, typer.Option(min=1, max=MOST_CONTRIBUTORS, help="Worker processes.")],
     lanes: Lanes = 1024,
     slots: Annotated[
-        int, typer.Option(min=1, help="Slots of the job: chunks that can be in flight at once.")
+        int,
+        typer.Option(
+            min=1, max=MOST, help="Slots of the job: chunks that can be in flight at once."
+        ),
     ] = 128,
     cables: Annotated[
         int,

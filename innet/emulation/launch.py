@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import queue
 import signal
 import subprocess
 import threading
@@ -16,7 +15,7 @@ from innet.machine import environment as names
 from innet.terminal.signals import INTERRUPTS
 
 MASTER_PORT = 29_500
-_STOP_WITHIN_S = 5.0
+_STOP_WITHIN_S, _LOOK_EVERY_S = 5.0, 0.05
 
 LineHandler = Callable[[str, str], None]
 """A function that takes a host's name and a line of its output."""
@@ -71,7 +70,6 @@ class HostProcesses:
     def __init__(self, pids: Mapping[str, int], handle_line: LineHandler) -> None:
         self._pids = pids
         self._handle_line = handle_line
-        self._exits: queue.SimpleQueue[HostExit] = queue.SimpleQueue()
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._started: list[tuple[subprocess.Popen[str], threading.Thread]] = []
 
@@ -92,18 +90,20 @@ class HostProcesses:
         reader = threading.Thread(target=self._read, args=(host, process), daemon=True)
         self._started.append((process, reader))
         reader.start()
-        threading.Thread(target=self._await, args=(host, process), daemon=True).start()
         INTERRUPTS.check()
 
     def exits(self) -> Iterator[HostExit | None]:
-        """Yield each process's exit, and regularly None, so that the caller can do other things."""
+        """Yield each process's exit, and regularly None, so that the caller can do other things.
+
+        Processes that one has left behind may write on: :meth:`stop` ends them.
+        """
         while self._running:
-            with contextlib.suppress(queue.Empty):
-                exit_ = self._exits.get(timeout=0.2)
-                self._running.pop(exit_.host).wait()
-                yield exit_
-                continue
+            for host, process in [*self._running.items()]:
+                if (code := process.poll()) is not None:
+                    del self._running[host]
+                    yield HostExit(host, code)
             yield None
+            time.sleep(_LOOK_EVERY_S)
 
     def stop(self) -> list[HostExit]:
         """End running processes with SIGTERM, and SIGKILL if necessary. Return their exits."""
@@ -126,9 +126,6 @@ class HostProcesses:
         with out:
             for line in out:
                 self._handle_line(host, line.rstrip("\n"))
-
-    def _await(self, host: str, process: "subprocess.Popen[str]") -> None:
-        self._exits.put(HostExit(host, process.wait()))
 
 
 def _signal(process: "subprocess.Popen[str]", number: signal.Signals) -> None:

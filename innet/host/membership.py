@@ -84,6 +84,7 @@ class Membership:
         self._admitted = False
         self._trouble: pb.Trouble | None = None
         self._activity: pb.Activity | None = None
+        self._reporting = threading.Lock()  # so that no older activity follows a newer one
         self._lease = self._pace = 0.0
         self._leaving = threading.Event()
         self._stream = self._open(min(timeout, CONNECT_WITHIN))
@@ -135,8 +136,9 @@ class Membership:
 
     def report_activity(self, busy: bool) -> None:
         """Tell the controller whether this worker communicates."""
-        self._activity = pb.Activity(busy=busy)
-        self._send(pb.WorkerMessage(activity=self._activity))
+        with self._reporting:
+            self._activity = pb.Activity(busy=busy)
+            self._send(pb.WorkerMessage(activity=self._activity))
 
     def close(self, problem: BaseException | None = None) -> None:
         """Leave the job. The controller and the other workers learn of the `problem`, if there is one."""
@@ -242,17 +244,19 @@ class Membership:
                 self._stream.close()
             if self._trouble:  # the controller ignores it if it is of an older term
                 self._send(pb.WorkerMessage(trouble=self._trouble))
-            if self._activity:
-                self._send(pb.WorkerMessage(activity=self._activity))
+            with self._reporting:
+                if self._activity:
+                    self._send(pb.WorkerMessage(activity=self._activity))
             return True
         return False
 
     def _take(self, event: pb.JoinEvent) -> None:
         match event.WhichOneof("event"):
-            case "departure" if event.departure.rank == self._request.rank:
-                self.ended = event.departure.reason
             case "departure":
-                self._departed = {**self._departed, event.departure.rank: event.departure.reason}
+                first = event.departure
+                departed = {each.rank: each.reason for each in (first, *first.more)}
+                self.ended = departed.pop(self._request.rank, self.ended)
+                self._departed = {**self._departed, **departed}
             case "recover":
                 self.recover = event.recover
             case "bitmaps":

@@ -20,9 +20,6 @@ from urllib.parse import unquote
 PROBE_EVERY = 1
 """Seconds between two keepalive probes of an idle connection."""
 
-_IDLE, _INTERVAL, _UNANSWERED = 60, 10, 6
-"""Seconds of silence before the first probe, seconds between probes, and their number."""
-
 _MOST_PROBES = 127  # the most that Linux takes: other code decides when to give a connection up
 _INFO = struct.Struct("8B24I")  # the beginning of struct tcp_info
 _LAST_DATA_RECEIVED, _LAST_ACK_RECEIVED = 8 + 11, 8 + 12
@@ -90,7 +87,7 @@ def break_when_silent(address: str, seconds: float) -> None:
 
 def notice_death(sock: socket.socket) -> None:
     """Let the kernel break an idle connection two minutes after the other machine has died."""
-    _probe(sock, _IDLE, _INTERVAL, _UNANSWERED)
+    _probe(sock, idle=60, interval=10, count=6)
 
 
 def _probe(

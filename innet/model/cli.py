@@ -95,6 +95,10 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Print the fastest algorithm and transport, and the communication time that is not hidden."""
+    if plot:
+        from innet.model import plot as drawing
+
+        drawing.check(plot)
     counts = parse_range(workers)
     workload = Workload(
         parse_amount(size, "--model-size"),
@@ -114,9 +118,7 @@ def predict(
     else:
         print_predictions(found, workload, chosen, window, rack)
     if plot:
-        from innet.model.plot import efficiencies
-
-        efficiencies(found, plot)
+        drawing.efficiencies(found, plot)
 
 
 @app.command("fit")
@@ -346,6 +348,10 @@ def show_scaling(
     from innet.model.scenario import SimulatedLink
     from innet.model.stragglers import Stragglers
 
+    if plot:
+        from innet.model import plot as drawing
+
+        drawing.check(plot)
     if bool(size) != bool(compute):
         raise UsageError("a model of your own needs both --model-size and --compute")
     counts = parse_range(workers)
@@ -371,9 +377,7 @@ def show_scaling(
     else:
         print_scaling(curves)
     if plot:
-        from innet.model.plot import scaling
-
-        scaling(curves, plot)
+        drawing.scaling(curves, plot)
 
 
 def _link(name: str, latency: str, gamma: str) -> LinkModel:

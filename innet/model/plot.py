@@ -25,6 +25,15 @@ _STEPS = {
 _SIZES = {8: "C0-", 4096: "C1-"}
 
 
+def check(path: Path) -> None:
+    """Raise UsageError if no plot can be drawn into this file. Without a suffix it is a PNG file."""
+    known = _figure(1, 1).canvas.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in known:
+        raise UsageError(f"cannot draw into {path}: name a PNG, SVG or PDF file")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot draw into {path}: there is no folder {path.parent}")
+
+
 def efficiencies(found: dict[int, list[Prediction]], path: Path) -> None:
     """Draw the efficiency over workers, a line for each algorithm and transport. Raises UsageError."""
     lines: dict[tuple[str, str], list[tuple[int, float]]] = {}

@@ -3,6 +3,7 @@
 Times are in seconds, sizes in bytes, and rates in bits per second.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
 
@@ -59,7 +60,7 @@ class Level:
     """The factor by which the rate of a slow link is lower."""
 
     def __post_init__(self) -> None:
-        if self.switches < 1 or not 0 <= self.slow <= 1 or self.slowdown < 1:
+        if self.switches < 1 or not 0 <= self.slow <= 1 <= self.slowdown < math.inf:
             raise UsageError(
                 f"a level of {self.switches} switches, a share of {self.slow} of its links slower by "
                 f"{self.slowdown}: give at least 1 switch, a share from 0 to 1, and a factor from 1"
@@ -117,7 +118,7 @@ def switch_tree(
     together, divided by this factor. Without an oversubscription, every link upwards is like a
     worker's. `workers` are needed with an oversubscription only. Raises UsageError.
     """
-    if oversubscription < 0 or (oversubscription and not workers):
+    if not 0 <= oversubscription < math.inf or (oversubscription and not workers):
         raise UsageError(f"oversubscription {oversubscription}: give a factor above 0, and workers")
     levels, nodes = [], workers
     for count in [*(each for each in switches if each > 1), 1]:

@@ -1,5 +1,6 @@
 """Workers that do not all compute equally fast."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -30,7 +31,8 @@ class Stragglers:
     slowdown: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.variation < 0 or not 0 <= self.slow <= 1 or self.slowdown < 1:
+        fits = 0 <= self.variation < math.inf and 0 <= self.slow <= 1 <= self.slowdown < math.inf
+        if not fits:
             raise UsageError(
                 f"a variation of {self.variation}, a share of {self.slow} slower by {self.slowdown}: "
                 "give a variation from 0, a share from 0 to 1, and a factor from 1"

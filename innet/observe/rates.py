@@ -7,13 +7,6 @@ from typing import Self
 from innet.observe.sample import Sample
 from innet.rpc import innet_pb2 as pb
 
-_MIN_GAP_S = 0.05
-"""Heartbeats that were heard less than this apart are the same heartbeat.
-
-So are those that were heard less than half a heartbeat's interval apart. With thousands of workers it is
-many seconds, and answers of the controller take long.
-"""
-
 
 @dataclass(frozen=True)
 class Rates:
@@ -77,7 +70,8 @@ class RateTracker:
         for rank, member in sample.members.items():
             key, heard_at = (sample.job.name, rank), sample.heard_at(rank)
             before_at, before = self._heard.get(key, (heard_at, member.progress))
-            if heard_at - before_at > max(_MIN_GAP_S, sample.job.heartbeat_s / 2):
+            # Less than half an interval apart, it is the same heartbeat, in a later answer.
+            if heard_at - before_at > sample.heartbeat_s / 2:
                 self._rates[key] = Rates.between(before, member.progress, heard_at - before_at)
                 self._heard[key] = heard_at, member.progress
             self._heard.setdefault(key, (heard_at, member.progress))

@@ -50,9 +50,14 @@ class Sample:
         }
 
     @property
+    def heartbeat_s(self) -> float:
+        """Return the seconds between two heartbeats of a worker."""
+        return max(1.0, self.job.heartbeat_s)
+
+    @property
     def overdue_s(self) -> float:
         """Return the seconds without a heartbeat after which a worker counts as silent."""
-        return _OVERDUE * max(1.0, self.job.heartbeat_s)
+        return _OVERDUE * self.heartbeat_s
 
     def heard_at(self, rank: int) -> float:
         """Return the time of the worker's last heartbeat, on the sample's clock."""
@@ -134,7 +139,7 @@ def sample_twice(
     often than once a second.
     """
     first = take_sample()
-    longest = _MAX_WAIT_S + max(1.0, first.job.heartbeat_s)
+    longest = _MAX_WAIT_S + first.heartbeat_s
     while True:
         sleep(interval)
         now = take_sample()

@@ -126,8 +126,15 @@ class ObservedJob:
         return any(worker.progress.exchange for worker in self.present)
 
     @cached_property
-    def _behind(self) -> dict[int, frozenset[int]]:
-        return {}  # by exchange
+    def _behind(self) -> Mapping[int, frozenset[int]]:
+        # By the exchange of a worker that is held up, the ranks that have not begun it.
+        begun = {each.rank: each.progress.exchange for each in self.busy}
+        return {
+            exchange: frozenset(
+                rank for rank in range(self.now.workers) if begun.get(rank, -1) < exchange
+            )
+            for exchange in {each.progress.exchange for each in self.stuck}
+        }
 
     @cached_property
     def _confirmed(self) -> Mapping[tuple[int, int, int], set[int]]:
@@ -146,13 +153,6 @@ class ObservedJob:
         """
         at = stalled.progress
         if self.now.path == pb.PATH_FALLBACK:
-            if at.exchange not in self._behind:
-                self._behind[at.exchange] = frozenset(
-                    other.rank
-                    for other in self.workers
-                    if not (other.joined and other.progress.busy)
-                    or other.progress.exchange < at.exchange
-                )
             return self._behind[at.exchange]
         lacking = {rank for rank in at.missing if rank < self.now.workers}
         if stalled.unanswered:

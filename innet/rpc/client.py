@@ -1,7 +1,7 @@
 """The clients' connection to the controller."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -85,25 +85,23 @@ def translated(purpose: str) -> Iterator[None]:
         raise error_of(code, f"cannot {purpose}: {details}") from None
 
 
-def create_job(
-    stub: rpc.ControllerStub,
-    request: pb.CreateJobRequest,
-    keep: Callable[[pb.CreateJobResponse], object],
-) -> pb.CreateJobResponse:
-    """Create a job, and call `keep` with the answer, which has the token.
+@contextlib.contextmanager
+def created_job(
+    stub: rpc.ControllerStub, request: pb.CreateJobRequest
+) -> Iterator[pb.CreateJobResponse]:
+    """Create a job, and yield the answer to a block that keeps its token.
 
-    If `keep` raises OSError, delete the job, because no worker could join it, and raise the error.
+    If the block raises an error, delete the job, because no worker could join it.
     """
     answer: pb.CreateJobResponse = stub.CreateJob(request)
     try:
-        keep(answer)
-    except OSError:
+        yield answer
+    except BaseException:
         stub.DeleteJob(pb.DeleteJobRequest(name=request.name))
         raise
-    return answer
 
 
-def write_token(secret: IO[str], answer: pb.CreateJobResponse) -> None:
-    """Write the token of a new job to a file. Raises OSError."""
-    secret.write(answer.token + "\n")
+def write_token(secret: IO[str], token: str) -> None:
+    """Write the token of a new job to a file at once. Raises OSError."""
+    secret.write(token + "\n")
     secret.flush()

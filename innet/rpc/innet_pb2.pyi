@@ -170,12 +170,14 @@ class Departed(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ..., ago_s: _Optional[float] = ...) -> None: ...
 
 class Departure(_message.Message):
-    __slots__ = ["rank", "reason"]
+    __slots__ = ["more", "rank", "reason"]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    more: _containers.RepeatedCompositeFieldContainer[Departure]
     rank: int
     reason: str
-    def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ..., more: _Optional[_Iterable[_Union[Departure, _Mapping]]] = ...) -> None: ...
 
 class DrainSwitchRequest(_message.Message):
     __slots__ = ["force", "name"]

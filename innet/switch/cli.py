@@ -172,9 +172,11 @@ def switch(
     [b]innet-switch --no-p4 -i 1@udp:127.0.0.1:9001/127.0.0.1:8001
     -i 2@udp:127.0.0.1:9002/127.0.0.1:8002 --grpc-server-addr 127.0.0.1:9559[/b]
     """
+    from innet.machine.descriptors import raise_descriptor_limit
     from innet.switch.p4runtime.device import Device
     from innet.switch.p4runtime.service import P4RuntimeService
 
+    raise_descriptor_limit()  # each worker with shared memory needs some for each core
     logs.configure(verbose=verbose, log_format=log_format)
     if bool(json) == no_p4:
         raise UsageError("give a program's JSON, or --no-p4 to have P4Runtime bring it")

@@ -7,7 +7,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
@@ -36,21 +36,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
     """Run a command line, and exit with a code from the table in docs/commands.md.
 
-    An error has its ``exit_code``. A signal gives 128 plus its number, as in a shell. What is written to
-    a closed output is lost.
+    An error has its ``exit_code``. A signal gives 128 plus its number, as in a shell.
     """
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
-    if isinstance(sys.stdout, io.TextIOWrapper):  # it may lack letters that others have written
-        with contextlib.suppress(OSError):  # it was a file before a fork, and is a pipe now
-            sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        try:
+        with _usable_outputs():
             app(args=arguments, standalone_mode=True)
-        finally:
-            with contextlib.suppress(BrokenPipeError):
-                sys.stdout.flush()  # here an error can be told, and not at the interpreter's end
     except InnetError as problem:
         print_error(problem)
         sys.exit(problem.exit_code)
@@ -73,6 +63,25 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
         # Otherwise the interpreter searches all modules for garbage at its end, which takes as long
         # as importing them.
         gc.freeze()
+
+
+@contextlib.contextmanager
+def _usable_outputs() -> Iterator[None]:
+    """Let a block write to standard output and error, whatever they are. Raises OSError at its end.
+
+    What is written to a closed output is lost.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
+    if isinstance(sys.stdout, io.TextIOWrapper):  # it may lack letters that others have written
+        with contextlib.suppress(OSError):  # it was a file before a fork, and is a pipe now
+            sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.flush()  # here an error can be told, and not at the interpreter's end
 
 
 def print_error(problem: object) -> None:

@@ -39,6 +39,7 @@ from innet.torch.options import operation_of, root_of, sets_timeout, waits_at_on
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import move_reason, switch_op
 from innet.torch.settings import serve_counts, with_local_rank
+from innet.torch.uncompiled import uncompiled
 from innet.torch.work import SwitchWork
 
 if TYPE_CHECKING:
@@ -361,6 +362,8 @@ _MADE = {
 for _name, _function in _MADE.items():
     if hasattr(ProcessGroup, _name):
         setattr(InnetGroup, _name, _function)
+uncompiled(InnetGroup)
+uncompiled(SwitchWork)
 
 
 def _default_rank() -> int:

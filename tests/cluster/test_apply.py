@@ -196,6 +196,14 @@ def test_the_controller_tells_the_artifact_of_a_switch():
     assert switch_view(record, 16, 16, reachable=True).artifact == "/srv/tofino"
 
 
+def test_a_job_of_one_worker_is_announced_in_the_singular():
+    job = {"switch": "tor", "workers": 1, "token_file": "t"}
+    switch = {"address": "x", "ports": 1}
+    file = ClusterFile.model_validate({"switches": {"tor": switch}, "jobs": {"job": job}})
+    *_, step = plan(file, {}, {}, {})
+    assert step.line == "+ job job on tor: 1 worker, token in t"
+
+
 def test_a_job_that_waits_for_other_slots_than_the_files_is_no_match():
     told = Told(workers=4, min_workers=2, slot_range=None)
     assert not one_job(told, {}, slots=8)
@@ -225,6 +233,12 @@ def test_a_job_whose_token_does_not_fit_the_disk_is_created_by_the_next_apply(cl
     assert "train.token: File too large" in done.stderr
     [line] = cluster.apply()
     assert line.startswith("+ job train")
+
+
+@pytest.mark.parametrize("lanes", [64, 256, 1024])
+def test_a_switch_may_have_any_number_of_lanes_that_innet_switch_add_takes(lanes: int):
+    switch = {"address": "x", "ports": 1, "lanes": lanes}
+    assert ClusterFile.model_validate({"switches": {"tor": switch}}).switches["tor"].lanes == lanes
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,24 @@ def test_the_only_worker_of_a_job_gets_the_seat_of_one_that_was_never_admitted()
     assert [each.nonce for each in told.last] == [200]
 
 
+@pytest.mark.parametrize("admitted", [True, False], ids=["admitted", "never admitted"])
+def test_a_hello_packet_has_time_from_when_its_worker_is_invited(admitted: bool):
+    told = working()
+    told.do("leave", 101, "it has left the job")
+    if not admitted:
+        told = Told(1)
+        told.join(0)
+    told.do("join", 0, 200, fallback=False, unheard={100})
+    told.now = 100.0
+    told.do("leave", 100, "it has left the job")
+    assert [each.nonce for each in told.last] == [200]
+    told.do("tick")
+    assert [*told.job.roster.workers] == [0]
+    told.now = 161.0
+    told.do("tick")
+    assert not told.job.roster.workers
+
+
 def test_a_hello_packet_has_time_even_if_the_controller_stands_still():
     told = Told()
     told.join(0)

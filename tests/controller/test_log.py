@@ -95,19 +95,6 @@ def test_a_log_in_json_tells_what_happened_to_a_job():
     assert [line["event"] for line in changes] == ["AddSwitch", "CreateJob", "DeleteJob"]
 
 
-def test_a_controller_serves_on_when_its_log_cannot_be_written():
-    with Path("/dev/full").open("w") as full, running_switch(1) as switch:
-        arguments = [str(BIN / "innet"), "controller", "--address", "127.0.0.1:0"]
-        with spawned(arguments, stderr=full) as process:
-            channel, stub = connect(announced(process, "controller"), WITHIN)
-            with channel, translated("create a job"):
-                added = pb.AddSwitchRequest(name="tor", grpc_address=switch.address, ports=[1])
-                stub.AddSwitch(added)
-                request = pb.CreateJobRequest(name="train", switch="tor", workers=1)
-                assert stub.CreateJob(request).token
-                assert process.poll() is None
-
-
 def out_of_space(*_: object) -> None:
     raise ControllerError("cannot write to the disk: no space left on device")
 

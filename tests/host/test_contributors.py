@@ -40,7 +40,7 @@ def switches() -> JobSwitches:
     for rank, home in enumerate(HOMES):
         where = Attachment(rank + 1, Address("02:00:00:00:00:01", "10.0.0.1", 4000 + rank), home)
         worker = Worker(rank, 100 + rank, False, 0.0)
-        roster.add(worker)
+        roster.add(worker, 0.0)
         roster.attach(worker, where)
     return JobSwitches(spec, roster, fabric, SLOTS)
 

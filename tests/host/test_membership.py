@@ -1,6 +1,7 @@
 """Workers come and go: their seats, the others' events, and their leftovers."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -62,6 +63,56 @@ def test_what_is_said_on_a_stream_that_has_ended_is_not_kept(tor: Rack):
         for _ in range(100):
             stream.send(pb.WorkerMessage(heartbeat=pb.Heartbeat()))
         assert stream._outgoing.qsize() < 5
+
+
+def test_one_message_tells_of_several_departures(tor: Rack):
+    with tor.workers(3) as [agent, *_]:
+        told = pb.Departure(rank=2, reason="a", more=[pb.Departure(rank=1, reason="b")])
+        agent._membership._take(pb.JoinEvent(departure=told))
+        assert agent._membership.departed() == {2: "a", 1: "b"}
+        told.more.add(rank=0, reason="the job was deleted")
+        agent._membership._take(pb.JoinEvent(departure=told))
+        assert agent._membership.ended == "the job was deleted"
+        assert agent._membership.departed() == {2: "a", 1: "b"}
+
+
+def test_a_new_stream_does_not_end_with_an_older_activity(tor: Rack, monkeypatch):
+    """Another thread reports an activity while the last one is repeated on the new stream."""
+    said, reported = [], threading.Event()
+
+    class Stream:
+        def send(self, message: pb.WorkerMessage) -> None:
+            if threading.current_thread() is not reporter and not reporter.ident:
+                reporter.start()
+                assert reported.wait(WITHIN)
+            said.append(message.activity.busy)
+
+    class Lock:
+        lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if threading.current_thread() is reporter:
+                reported.set()
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    def report() -> None:
+        membership.report_activity(busy=False)
+        reported.set()
+
+    reporter = threading.Thread(target=report, daemon=True)
+    with tor.workers(1) as [agent]:
+        membership = agent._membership
+        membership.report_activity(busy=True)
+        with monkeypatch.context() as patched:
+            patched.setattr(membership, "_stream", membership._stream)
+            patched.setattr(membership, "_open", lambda _: Stream())
+            patched.setattr(membership, "_reporting", Lock(), raising=False)
+            assert membership._reopen()
+            reporter.join()
+    assert said == [True, False]
 
 
 def test_new_workers_wait_until_all_of_the_last_run_have_left(tor: Rack):

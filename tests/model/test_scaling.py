@@ -141,8 +141,16 @@ def test_switches_win_more_the_more_workers_there_are_below_them():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"variation": -0.1}, {"slow": 1.1}, {"slowdown": 0.5}],
-    ids=lambda each: next(iter(each)),
+    [
+        {"variation": -0.1},
+        {"slow": 1.1},
+        {"slowdown": 0.5},
+        {"variation": math.nan},
+        {"slow": math.nan},
+        {"slowdown": math.nan},
+        {"slowdown": math.inf},
+    ],
+    ids=str,
 )
 def test_stragglers_that_cannot_be_are_refused(wrong):
     with pytest.raises(UsageError):
@@ -164,11 +172,30 @@ def test_the_command_draws_the_published_networks(tmp_path):
     assert (tmp_path / "scaling.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("path", ["scaling.xyz", "nowhere/scaling.png"])
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(tmp_path, monkeypatch, path):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("innet.model.cli.parse_range", lambda _: pytest.fail("the work has begun"))
+    for command in (["scaling"], ["predict", "--model-size", "1M", "--compute", "1"]):
+        with pytest.raises(UsageError, match=f"cannot draw into .*{path}: "):
+            CliRunner().invoke(app, [*command, "--plot", tmp_path / path], catch_exceptions=False)
+
+
 def test_the_command_takes_a_model_of_your_own():
     out = run("--model-size", "2M", "--compute", "10ms", "--workers", "4352", "--json")
     (row,) = json.loads(out)
     assert (row["model"], row["workers"], row["levels"]) == ("model", 4352, 3)
     assert row["slowest"] == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("command", ["scaling", "simulate"])
+@pytest.mark.parametrize("option", ["oversubscription", "slowdown"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_numbers_that_are_none_are_refused(command, option, value):
+    size = ["--model-size", "1k", *(["--compute", "1"] if command == "scaling" else [])]
+    given = [command, *size, "--workers", "4", "--slow", "0.5", f"--{option}", value]
+    with pytest.raises(UsageError, match=value):
+        CliRunner().invoke(app, given, catch_exceptions=False)
 
 
 def test_half_of_a_model_is_refused():

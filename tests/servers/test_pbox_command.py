@@ -147,6 +147,9 @@ def values_at(metrics):
 def test_what_is_wrong_is_said():
     refuse("--address 'nowhere' is not HOST:PORT", "innet", "pbox", "serve", "--address", "nowhere")
     serve = ("innet", "pbox", "serve", "--address")
+    refuse("--address 'a..b:1' is not HOST:PORT", *serve, "a..b:1")
+    refuse("--data-host 'a..b:0' is not", *serve, "[::1]:0", "--data-host", "a..b", "--insecure")
+    refuse("address 'a..b:1' is not HOST:PORT", "innet", "pbox", "bench", "a..b:1")
     refuse("cannot listen at 192.0.2.1:7", *serve, "192.0.2.1:7", "--insecure")
     refuse(
         "--data-host: cannot listen",

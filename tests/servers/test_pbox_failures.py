@@ -296,8 +296,8 @@ def test_a_worker_of_a_job_that_has_ended_is_not_refused_for_being_slow(monkeypa
     def hasty(package, folder, suffixes):
         files = read_folder(package, folder, suffixes)
         core = files["core.c"].replace(b"TICK_MS = 200", b"TICK_MS = 0")
-        header = files["core.h"].replace(b"HELLO_WITHIN_S = 10", b"HELLO_WITHIN_S = 0")
-        return {**files, "core.c": core, "core.h": header}
+        header = files["state.h"].replace(b"HELLO_WITHIN_S = 10", b"HELLO_WITHIN_S = 0")
+        return {**files, "core.c": core, "state.h": header}
 
     monkeypatch.setattr(native, "read_folder", hasty)
     library, key, lengths = native.library.__wrapped__(), bytes(KEY_BYTES), np.ones(1, np.uint32)

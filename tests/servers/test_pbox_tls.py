@@ -182,12 +182,17 @@ def test_connections_that_say_nothing_keep_nobody_out(server: pbox.Server, folde
 def test_a_server_is_closed_at_once_also_during_a_handshake(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    def do_handshake(sock: ssl.SSLSocket) -> None:
+        begun.set()
+        handshake(sock)
+
+    begun, handshake = threading.Event(), ssl.SSLSocket.do_handshake
+    monkeypatch.setattr(ssl.SSLSocket, "do_handshake", do_handshake)
     monkeypatch.setattr(secured, "_HANDSHAKE_WITHIN_S", 2 * WITHIN)
     with pbox.Server(tls=folder) as server:
         host, _, port = server.address.rpartition(":")
-        front = server._fronts[0]
         with socket.create_connection((host, int(port))):
-            until(lambda: any(isinstance(each, ssl.SSLSocket) for each in list(front._greeting)))
+            assert begun.wait(WITHIN)
             server.close()
 
 

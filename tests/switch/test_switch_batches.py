@@ -110,9 +110,16 @@ def test_only_the_count_of_the_entry_itself_is_restored():
     )
     for each in (everything, other):
         pipeline.write(update(Type.INSERT, each))
-    found = list(pipeline.existing(direct("direct_counter_entry", everything)))
+    counts = [direct("direct_counter_entry", each) for each in (everything, other)]
+    for each in counts:
+        each.direct_counter_entry.data.packet_count = 7
+    restore = pipeline.undo(update(Type.MODIFY, counts[0]))
+    for each in counts:
+        pipeline.write(update(Type.MODIFY, each))
+    restore()
+    found = [each.direct_counter_entry.data.packet_count for each in pipeline.read(counts[0])]
     pipeline.engine.close()
-    assert [each.direct_counter_entry.table_entry for each in found] == [everything.table_entry]
+    assert found == [0, 7]
 
 
 @pytest.mark.parametrize("atomicity", ALL_OR_NONE)

@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -205,6 +206,16 @@ def test_generated_c_that_cannot_be_kept_is_an_error(tmp_path):
     assert (code, said.strip()) == (1, f"error: {words}")
     with running_switch(0, *options) as switch, Controller(switch.address, 1) as controller:
         assert refusal(controller.configure, program("hub")) == (grpc.StatusCode.INTERNAL, words)
+
+
+def test_the_switch_may_open_as_many_files_as_the_system_allows():
+    few = ["sh", "-c", 'ulimit -S -n 256; exec "$@"', "sh", COMMAND, *NEEDS]
+    with subprocess.Popen(few, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("P4Runtime ")
+        soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        process.terminate()
+    assert soft == hard > 256
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

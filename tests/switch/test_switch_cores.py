@@ -95,8 +95,8 @@ def test_a_count_is_the_sum_of_all_cores(engine):
 
 def test_a_count_that_is_set_is_set_once(engine):
     name = named(engine.program.counters, "outcomes")
-    assert engine.arrays.counter(name, 7, Count(30, 4000)) == Count(30, 4000)
-    assert engine.arrays.counter(name, 7) == Count(30, 4000)
+    engine.arrays.fill_counter(name, 7, 1, Count(30, 4000))
+    assert [each.value() for each in engine.arrays.counts(name, 7, 1)] == [Count(30, 4000)]
 
 
 def test_entries_are_the_same_on_all_cores(engine):

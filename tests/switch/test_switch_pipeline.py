@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 
 import grpc
@@ -111,7 +112,10 @@ def mismatched() -> dict[str, tuple[Program, str]]:
         "text": (replace(hub, json=b"\x7fELF"), "not a BMv2 JSON"),
         "other JSON": (replace(hub, json=b'{"headers": []}'), "was it made by p4c-bm2-ss?"),
         "unsupported": (unsupported, "primitive 'clone_ingress' is not supported"),
-        "another program's P4Info": (replace(hub, p4info=tally.p4info), "not of this program"),
+        "another program's P4Info": (
+            Program(AGGREGATION.json, tally.p4info),
+            "not of this program",
+        ),
         "other dimensions": (
             Program(AGGREGATION.json, large.p4info),
             "has 2048 cells there, 16384 in the program",
@@ -139,6 +143,22 @@ def test_an_empty_frame_for_the_controller_does_not_stop_those_behind_it(switch,
     for payload in (b"", b"x"):
         switch.hosts[0].send(tagged + payload)
     assert [primary.hear().packet.payload for _ in range(2)] == [b"", b"x"]
+
+
+def test_a_frame_that_is_shorter_than_the_packet_in_header_is_none(switch, primary):
+    hub = deepcopy(program("hub"))
+    document = json.loads(hub.json)
+    document["deparsers"][0]["order"] = []  # only the payload leaves
+    hub.p4info.controller_packet_metadata.add(
+        preamble={"id": 1, "name": "packet_in"}, metadata=[{"id": 1, "name": "x", "bitwidth": 16}]
+    )
+    primary.configure(replace(hub, json=json.dumps(document).encode()))
+    tagged = bytes(12) + b"\x88\xb6" + bytes([0, 0, 510 >> 8, 510 & 255]) + b"\x88\xb7"
+    for payload in (b"a", b"bcd"):
+        switch.hosts[0].send(tagged + payload)
+    heard = primary.hear().packet
+    assert [each.value for each in heard.metadata] == [b"bc"]
+    assert heard.payload == b"d"
 
 
 def running(controller: Controller, response: int = Response.ALL):

@@ -99,6 +99,13 @@ def test_a_rack_runs_whatever_the_folder_of_temporary_files_is_called(tmp_path: 
     assert (done.stdout, done.returncode) == ("joined\n", 0), done.stderr
 
 
+def test_more_slots_than_a_request_has_room_for_are_refused():
+    command = [str(BIN / "innet"), "rack", "--workers", "1", "--slots", str(1 << 32), "--", "true"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WITHIN)
+    assert done.returncode == 2
+    assert "--slots" in done.stderr
+
+
 def test_a_rack_imports_nothing_from_the_current_folder(tmp_path: Path):
     """It may be a folder like /tmp, where others can put a file called like a package."""
     (tmp_path / "structlog.py").write_text("raise SystemExit('of somebody else')")

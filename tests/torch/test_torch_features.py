@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from processes import Group, process_group
 from racks import Rack, rack
+from torch.nn.parallel import DistributedDataParallel
 
 import innet.torch
 from innet.errors import AllReduceError, UsageError
@@ -109,6 +110,40 @@ def test_a_group_cannot_be_split_and_the_error_names_the_other_way(group: Group)
     for errors in group.run(split):
         assert len(errors) == 3
         assert all("create one with torch.distributed.new_group(ranks)" in each for each in errors)
+
+
+def uneven(rank: int) -> list[float]:
+    """Train with more batches on rank 1, as a mean over the ranks that still have some."""
+    model = DistributedDataParallel(torch.nn.Linear(1, 1, bias=False))
+    torch.nn.init.zeros_(model.module.weight)
+    found = []
+    with model.join(divide_by_initial_world_size=False):
+        for _ in range(1 + rank):
+            model.zero_grad()
+            model(torch.full((1, 1), rank + 1.0)).sum().backward()
+            found.append(model.module.weight.grad.item())
+    return found
+
+
+def test_ranks_with_uneven_inputs_take_the_mean_over_those_that_have_some(group: Group):
+    assert group.run(uneven) == [[1.5], [1.5, 2.0]]
+
+
+def compiled(rank: int) -> list[float]:
+    """Train a compiled model. In its second step, it broadcasts the new order of its buckets."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    step = torch.compile(DistributedDataParallel(model), backend="aot_eager")
+    found = []
+    for _ in range(3):
+        step.zero_grad()
+        step(torch.full((1, 1), rank + 1.0)).sum().backward()
+        found.append(model.weight.grad.item())
+    return found
+
+
+def test_a_compiled_model_trains(group: Group):
+    assert group.run(compiled) == [[1.5] * 3] * SIZE
 
 
 def limited(rank: int) -> bool:

@@ -2,9 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -16,8 +14,7 @@ from innet.controller import defaults
 from innet.errors import UsageError
 from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
-from innet.rpc import innet_pb2_grpc as rpc
-from innet.rpc.client import DEFAULT_ADDRESS, connected, create_job, translated, write_token
+from innet.rpc.client import DEFAULT_ADDRESS, connected, created_job, translated, write_token
 from innet.rpc.plain import as_plain
 from innet.rpc.words import PATHS, left_out, slots_text
 from innet.terminal.console import console, drop_output, say, say_json
@@ -103,23 +100,19 @@ def create(
         secret = stack.enter_context(private_file(token_file)) if token_file else None
         stub = stack.enter_context(connected(address, tls_folder))
         stack.enter_context(translated("create the job"))
-        show = partial(_show_new, address, token_file, as_json)
+        answer = stack.enter_context(created_job(stub, request))
         if secret:
-            answer = create_job(stub, request, partial(write_token, secret))
+            write_token(secret, answer.token)
         else:
-            _create_and_show(stub, request, show)
-    if secret:
-        show(answer)
+            _show_token(answer, address, as_json=as_json)
+    if token_file:
+        _show_new(answer, address, token_file, as_json=as_json)
 
 
-def _create_and_show(
-    stub: rpc.ControllerStub,
-    request: pb.CreateJobRequest,
-    show: Callable[[pb.CreateJobResponse], None],
-) -> None:
-    """Create a job whose token is only printed. Raises UsageError if that is not possible."""
+def _show_token(answer: pb.CreateJobResponse, address: str, *, as_json: bool) -> None:
+    """Print a new job whose token is kept nowhere else. Raises UsageError if that is not possible."""
     try:
-        create_job(stub, request, show)
+        _show_new(answer, address, None, as_json=as_json)
     except OSError as problem:
         drop_output(sys.stdout)
         raise UsageError(
@@ -128,7 +121,7 @@ def _create_and_show(
 
 
 def _show_new(
-    address: str, token_file: Path | None, as_json: bool, answer: pb.CreateJobResponse
+    answer: pb.CreateJobResponse, address: str, token_file: Path | None, *, as_json: bool
 ) -> None:
     """Print a new job, and how its workers find it. Raises OSError."""
     if as_json:
@@ -139,7 +132,8 @@ def _show_new(
     if token_file:
         token = f'"$(cat {quote(str(token_file))})"'
     say(
-        f"job {job.name}: {job.workers} workers, {_slots(job)}, {job.lanes} lanes\n"
+        f"job {job.name}: {job.workers} worker{'s' * (job.workers != 1)}, {_slots(job)}, "
+        f"{job.lanes} lanes\n"
         f"workers find it with INNET_CONTROLLER={quote(address)} INNET_JOB={quote(job.name)} "
         f"INNET_TOKEN={token}"
     )

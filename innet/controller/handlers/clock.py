@@ -6,7 +6,6 @@ import structlog
 
 from innet.controller.jobs.job import Job
 from innet.controller.state.registry import Registry
-from innet.errors import ControllerError
 
 _TICKS_PER_LEASE, _LONGEST_TICK = 10, 0.5
 _LATE = 0.3  # of a lease
@@ -49,7 +48,7 @@ class Clock:
             try:
                 self._tick_job(job, now, late)
             except Exception:  # noqa: BLE001 - whatever it is
-                # Time continues for all other jobs.
+                # Time continues for all other jobs. What failed is tried again at the next tick.
                 _log.exception("a job's tick failed", job=job.spec.name)
         registry.grant_slots()  # a worker that has come or left may have changed the order
         registry.lend_slots()
@@ -62,12 +61,5 @@ class Clock:
         registry.commit(job, [*job.tick(now), *registry.waits.follow(job, now, heartbeat_s)])
         registry.slot_watch.follow(job, registry.switches[job.spec.switch].record.lanes)
         if job.roster.expired(now):
-            self._end(job)
-
-    def _end(self, job: Job) -> None:
-        """End a job that has expired. If the state cannot be written, it ends at a later tick."""
-        name, lease = job.spec.name, job.spec.lease_s
-        try:
-            self._registry.end(job, f"the job {name!r} had no worker for {lease:g} s")
-        except ControllerError as problem:
-            _log.error("a job that has expired cannot be ended", job=name, problem=str(problem))
+            name, lease = job.spec.name, job.spec.lease_s
+            registry.end(job, f"the job {name!r} had no worker for {lease:g} s")

@@ -145,15 +145,15 @@ class Job:
             self.roster.waiting.append(worker)
             return []
         begun = [] if self.roster.workers else self.terms.begin_generation(now)
-        return begun + self.roster.add(worker)
+        return begun + self.roster.add(worker, now)
 
     def rejoin(self, nonce: int, now: float, *, fallback: bool) -> Actions:
         """Take a worker back after its stream broke. Raises NotFound if it has left meanwhile."""
         worker = self.roster.find(nonce)
         if not worker:
             raise NotFound(f"this worker has left the job {self.spec.name!r} meanwhile: join again")
-        worker.heard, worker.fallback, worker.notified = now, fallback, False
-        actions = self.roster.add(worker)
+        worker.fallback, worker.notified = fallback, False
+        actions = self.roster.add(worker, now)
         if worker.where:
             actions += self.roster.welcome(worker)
             if not self.agreement and worker.ready is None:
@@ -230,7 +230,7 @@ class Job:
         self.switches.forget_worker(worker.rank, worker.where if running else None)
         if not worker.where:  # the others have never met it
             self.history.note_failed_join(Departed(worker.rank, reason, now, admitted=False))
-            return self.roster.seat_successor(worker.rank)
+            return self.roster.seat_successor(worker.rank, now)
         self.history.note_departure(Departed(worker.rank, reason, now))
         others = self.roster.admitted
         if not others:

@@ -183,8 +183,9 @@ class Roster:
             raise self._rank_taken(worker.rank)
         return False
 
-    def add(self, worker: Worker) -> Actions:
-        """Take in a worker, also one that has come back, and invite it."""
+    def add(self, worker: Worker, now: float) -> Actions:
+        """Take in a worker, also one that has waited or come back, and invite it."""
+        worker.heard = now  # its hello packet has time from here on
         self.workers[worker.rank] = self._by_nonce[worker.nonce] = worker
         self._records = None
         invitation = replace(self._invitation, nonce=worker.nonce)
@@ -226,13 +227,13 @@ class Roster:
                 self._idle_since = now
         return worker
 
-    def seat_successor(self, rank: int) -> Actions:
+    def seat_successor(self, rank: int, now: float) -> Actions:
         """Take in the worker that waits for a rank whose holder has left before it was admitted."""
         if self.ending or rank in self.departed:
             return []
         waiting = [each for each in self.waiting if each.rank == rank]
         self.waiting = [each for each in self.waiting if each.rank != rank]
-        return [action for each in waiting for action in self.add(each)]
+        return [action for each in waiting for action in self.add(each, now)]
 
     def remove_admitted(self, now: float) -> None:
         """Remove all admitted workers."""
@@ -240,11 +241,11 @@ class Roster:
         self._refresh()
         self._idle_since = now
 
-    def begin_generation(self) -> Actions:
+    def begin_generation(self, now: float) -> Actions:
         """Forget the departures, and take in the workers that have waited."""
         self.departed = {}
         waiting, self.waiting = self.waiting, []
-        return [action for each in waiting for action in self._add_or_refuse(each)]
+        return [action for each in waiting for action in self._add_or_refuse(each, now)]
 
     def end(self, reason: str) -> Actions:
         """Remove all workers because the job ends."""
@@ -266,10 +267,10 @@ class Roster:
         self._places = {where: rank for rank, where in self.attachments.items()}
         self._records = self._admitted = None
 
-    def _add_or_refuse(self, worker: Worker) -> Actions:
+    def _add_or_refuse(self, worker: Worker, now: float) -> Actions:
         if worker.rank in self.workers:
             return [EndStream(worker.nonce, self._rank_taken(worker.rank))]
-        return self.add(worker)
+        return self.add(worker, now)
 
     def _rank_taken(self, rank: int) -> AlreadyExists:
         return AlreadyExists(

@@ -70,7 +70,7 @@ class Terms:
     def begin_generation(self, now: float) -> Actions:
         """Begin with new workers."""
         self.next(Cause.NEW_WORKERS, now)
-        return self._roster.begin_generation()
+        return self._roster.begin_generation(now)
 
     def next(
         self,

@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import structlog
@@ -55,6 +55,18 @@ class Policy:
     most_jobs: int = 0
 
 
+@dataclass
+class _Kept:
+    """What of a job is kept: the record in the store, and the record whose events were logged.
+
+    `unsaved` are the last logged events that the store does not have, because it could not be written.
+    """
+
+    stored: JobRecord | None = None
+    logged: JobRecord | None = None
+    unsaved: list[DatedEvent] = field(default_factory=list)
+
+
 class Registry:
     """The switches and jobs, by name, and their workers. Hold `lock` for everything but the clock.
 
@@ -71,9 +83,7 @@ class Registry:
         self.slot_watch, self.lending = SlotWatch(), Lending()
         self.probes: dict[int, tuple[str, Uplink]] = {}
         self.quotas: dict[str, Holding] = {}
-        self._saved: dict[str, JobRecord] = {}
-        # What could not be stored: the records whose events were logged, and the events.
-        self._unsaved: dict[str, tuple[JobRecord, list[DatedEvent]]] = {}
+        self._kept: dict[str, _Kept] = {}
         self._together: dict[str, tuple[Job, list[Action]]] | None = None
 
     def close(self) -> None:
@@ -158,7 +168,8 @@ class Registry:
 
     def is_saved(self, job: Job) -> bool:
         """Return whether the store has a job."""
-        return job.spec.name in self._saved
+        kept = self._kept.get(job.spec.name)
+        return kept is not None and kept.stored is not None
 
     def new_nonce(self) -> int:
         """Return a random number that no worker and no probe has."""
@@ -171,7 +182,7 @@ class Registry:
 
     def remember(self, record: JobRecord) -> None:
         """Note that the store already has this record of a job, so that the job is not logged as new."""
-        self._saved[record.spec.name] = record
+        self._kept[record.spec.name] = _Kept(record, record)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -211,12 +222,11 @@ class Registry:
         name = job.spec.name
         events = [JobEvent(ENDED, job.term, reason)]
         if self.is_saved(job):
-            _, unsaved = self._unsaved.get(name, (None, []))
+            unsaved = self._kept[name].unsaved
             self.store.remove_job(name, [*unsaved, *_dated(job.spec, events)])
         self.members.deliver(job.roster.end(reason))
         del self.jobs[name]
-        self._saved.pop(name, None)
-        self._unsaved.pop(name, None)
+        self._kept.pop(name, None)
         self.waits.forget(name)
         self.slot_watch.forget(name)
         self.lending.forget(name)
@@ -264,21 +274,19 @@ class Registry:
 
     def _save(self, job: Job) -> None:
         name, record = job.spec.name, job.record()
-        before, departures = self._saved.get(name), job.history.take_unrecorded()
-        if record == before and not departures and name not in self._unsaved:
+        kept, departures = self._kept.setdefault(name, _Kept()), job.history.take_unrecorded()
+        if record == kept.stored == kept.logged and not (departures or kept.unsaved):
             return
-        logged, unsaved = self._unsaved.get(name, (before, []))
-        events = [*changes(logged, record, job.terms, departures)]
-        dated = [*unsaved, *_dated(record.spec, events)]
+        events = [*changes(kept.logged, record, job.terms, departures)]
+        kept.logged, kept.unsaved = record, [*kept.unsaved, *_dated(record.spec, events)]
         try:
-            self.store.save_job(record, dated, before)
+            self.store.save_job(record, kept.unsaved, kept.stored)
         except ControllerError as problem:
             # A job that the next controller does not know is better than one that stands still.
             _log.error("the state is not kept", job=name, problem=str(problem))
-            self._unsaved[name] = record, dated[-_MOST_UNSAVED:]
+            del kept.unsaved[:-_MOST_UNSAVED]
         else:
-            self._saved[name] = record
-            self._unsaved.pop(name, None)
+            kept.stored, kept.unsaved = record, []
         _log_events(name, events)
 
 

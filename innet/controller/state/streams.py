@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from weakref import WeakKeyDictionary
 
 from innet.errors import InnetError, UsageError
@@ -66,12 +66,17 @@ class Stream:
 
         Raises UsageError if the worker has not asked to join after `first_within` seconds.
         """
-        event = await self._first(first_within)
-        while event is not None:
-            if isinstance(event, InnetError):
-                raise event
-            yield event
-            event = await self._outbox.get()
+        waiting = [await self._first(first_within)]
+        while True:
+            while not self._outbox.empty():
+                waiting.append(self._outbox.get_nowait())
+            for event in _joined(waiting):
+                if event is None:
+                    return
+                if isinstance(event, InnetError):
+                    raise event
+                yield event
+            waiting = [await self._outbox.get()]
 
     async def _first(self, within: float) -> _Item:
         try:
@@ -80,3 +85,24 @@ class Stream:
             if self.job:  # it waits for the next generation
                 return await self._outbox.get()
             return UsageError(f"no JoinRequest has come within {within:g} s: send it first")
+
+
+def _joined(items: Iterable[_Item]) -> Iterator[_Item]:
+    """Yield items, with departures that follow each other in one message.
+
+    When a large job ends, sending each worker a message for each other worker would take minutes.
+    """
+    joined: pb.JoinEvent | None = None
+    for item in items:
+        if isinstance(item, pb.JoinEvent) and item.HasField("departure"):
+            if joined:
+                joined.departure.more.append(item.departure)
+            else:
+                joined = pb.JoinEvent(departure=item.departure)
+            continue
+        if joined:
+            yield joined
+            joined = None
+        yield item
+    if joined:
+        yield joined

@@ -133,6 +133,10 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
 def parse_address(address: str, setting: str) -> tuple[str, int]:
     """Return the host and the port of ``HOST:PORT``. Raises UsageError."""
     host, _, port = address.rpartition(":")
+    try:
+        host.encode("idna")  # as a look-up of the name does
+    except UnicodeError:
+        host = ""
     if not (host and port.isdecimal() and int(port) < 1 << 16):
         raise UsageError(f"{setting} {address!r} is not HOST:PORT")
     return host.strip("[]"), int(port)

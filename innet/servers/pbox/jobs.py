@@ -210,25 +210,25 @@ class ServedJob:
         )
         if needed > most_bytes:
             raise NoCapacity(_too_large(mine.job, needed, most_bytes))
-        made: list[int] = []
-        for core, each in enumerate(lengths):
-            job = library.job_new(
+        made = [
+            library.job_new(
                 self.number, mine.workers, mine.quorum, mine.asynchronous, mine.mean,
                 ctypes.byref(record), mine.timeout_s, len(each), native.address(each),
                 b"".join(self._keys[core]), native.address(self._counts[core:]),
-            )  # fmt: skip
-            if not job:
-                for other in made:
-                    library.job_free(other)
-                raise NoCapacity(_too_large_to_allocate(mine.job, needed))
-            made.append(job)
-        for number, (its, job) in enumerate(zip(self._cores, made, strict=True)):
-            if not its.add(job):
-                for other in made[number:]:
-                    library.job_free(other)
-                for other_core in self._cores[:number]:
-                    other_core.remove(self.number)
-                raise NoCapacity(_too_large_to_allocate(mine.job, needed))
+            )
+            for core, each in enumerate(lengths)
+        ]  # fmt: skip
+        added = 0
+        while all(made) and added < len(made) and self._cores[added].add(made[added]):
+            added += 1
+        if added < len(made):
+            for core in self._cores[:added]:
+                core.remove(self.number)
+            for job in filter(None, made[added:]):
+                library.job_free(job)
+            raise NoCapacity(
+                f"this server cannot allocate {needed:,} bytes for the job {mine.job!r}: use more servers"
+            )
         return int(needed)
 
 
@@ -237,10 +237,6 @@ def _too_large(job: str, needed: int, left: int) -> str:
         f"the job {job!r} needs {needed:,} bytes of this server, which has {left:,} left: "
         "use more servers, or give it more with --memory"
     )
-
-
-def _too_large_to_allocate(job: str, needed: int) -> str:
-    return f"this server cannot allocate {needed:,} bytes for the job {job!r}: use more servers"
 
 
 def _digest(token: str) -> bytes:

@@ -1,5 +1,6 @@
 """A parameter server: cores that aggregate and optimize, and a control side that admits workers."""
 
+import contextlib
 import logging
 import os
 import socket
@@ -69,6 +70,8 @@ class Server:
         if not 1 <= cores <= messages.MOST_CORES:
             raise UsageError(f"{cores} cores: a server can have 1 to {messages.MOST_CORES}")
         host, port = parse_address(address, "--address")
+        for each in data_hosts:
+            parse_address(f"{each}:0", "--data-host")
         native.library()
         self._host, self._data_hosts = host, tuple(data_hosts)
         self._report = report = partial(_report, report)
@@ -77,31 +80,25 @@ class Server:
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._closed = threading.Event()
         self._tls = ServerTls(tls) if tls else None
-        self._fronts: list[Front] = []
-        self._listener, self.port = self._listen(host, port, "--address", _refusal)
         self._cores: list[Core] = []
         self._jobs = JobTable(self._cores, memory_bytes or _half_of_memory(), report)
-        try:
+        with contextlib.ExitStack() as stack:
+            self._listener, self.port = self._listen(stack, host, port, "--address", _refusal)
+            stack.callback(self._listener.close)
             self._events = Events(self._jobs.hear)
-        except BaseException:
-            self._close_fronts()
-            self._listener.close()
-            raise
-        try:
+            stack.callback(self._events.close)
             cpus = usable_cpus(cores)
             hosts = self._data_hosts or (host,)
             for number in range(cores):
                 where = hosts[number % len(hosts)]
-                listener, at = self._listen(where, 0, "--data-host", lambda _: b"")
+                listener, at = self._listen(stack, where, 0, "--data-host", lambda _: b"")
                 listener.setblocking(False)
                 cpu = cpus[number] if pin else None
                 self._cores.append(Core(listener, at, self._events.into, cpu))
+                stack.callback(self._cores[-1].close)
             self._accepting = threading.Thread(target=self._accept, name=f"pbox {self.port}")
             start(self._accepting)
-        except BaseException:
-            self._stop_cores()
-            self._listener.close()
-            raise
+            self._opened = stack.pop_all()
         self._owner = Owner(self)
 
     @property
@@ -132,12 +129,11 @@ class Server:
         )
         self._listener.shutdown(socket.SHUT_RDWR)
         self._accepting.join()
-        self._listener.close()
         for sock in connections:
             shut(sock)
         for thread in connections.values():
             thread.join()
-        self._stop_cores()
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -146,25 +142,24 @@ class Server:
         self.close()
 
     def _listen(
-        self, host: str, port: int, setting: str, refusal: Callable[[InnetError], bytes]
+        self,
+        stack: contextlib.ExitStack,
+        host: str,
+        port: int,
+        setting: str,
+        refusal: Callable[[InnetError], bytes],
     ) -> tuple[socket.socket, int]:
-        """Return a listening socket and its port. With TLS, a :class:`Front` is before the socket."""
+        """Return a listening socket and its port. With TLS, a :class:`Front` is before the socket.
+
+        The caller closes the socket, and `stack` the front.
+        """
         outer = listen(host, port, setting)
         number: int = outer.getsockname()[1]
         if not self._tls:
             return outer, number
-        self._fronts.append(Front(outer, self._tls, refusal, self._report))
-        return self._fronts[-1].listener, number
-
-    def _stop_cores(self) -> None:
-        for core in self._cores:
-            core.close()
-        self._events.close()
-        self._close_fronts()
-
-    def _close_fronts(self) -> None:
-        for front in self._fronts:
-            front.close()
+        front = Front(outer, self._tls, refusal, self._report)
+        stack.callback(front.close)
+        return front.listener, number
 
     def _accept(self) -> None:
         while True:

@@ -18,30 +18,18 @@ class ServerDevice(Device):
     def __init__(self, parameters: Parameters, *device: Any, cores: int = 1) -> None:
         super().__init__(*device, egress_hook=parameters.egress_hook, cores=cores)
         self._parameters = parameters
-        self._served = 0
 
     def write(
         self, updates: Sequence[p4rt.Update], atomicity: p4rt.WriteRequest.Atomicity = 0
     ) -> list[Refusal | None]:
-        """Write as :meth:`Device.write`, and pass on a new service address."""
+        """Write as :meth:`Device.write`, and pass on the service address that came last, or 0."""
         results = super().write(updates, atomicity)
         tables = self.config.p4info.tables if self.config else ()
         service = {each.preamble.id for each in tables if each.preamble.alias == _SERVICE}
-        for update, refusal in zip(updates, results, strict=True):
-            entry = update.entity.table_entry
-            if not refusal and entry.table_id in service:
-                address = _address(entry)
-                if update.type != p4rt.Update.DELETE:
-                    self._serve(address)
-                elif address == self._served:
-                    found, _ = self.read([p4rt.Entity(table_entry={"table_id": entry.table_id})])
-                    self._serve(_address(found[0].table_entry) if found else 0)
+        carried_out = zip(updates, results, strict=True)
+        written = {each.entity.table_entry.table_id for each, refusal in carried_out if not refusal}
+        for table in service & written:
+            found, _ = self.read([p4rt.Entity(table_entry={"table_id": table})])
+            address = found[-1].table_entry.match[0].exact.value if found else b""
+            self._parameters.serve(int.from_bytes(address, "big"))
         return results
-
-    def _serve(self, address: int) -> None:
-        self._served = address
-        self._parameters.serve(address)
-
-
-def _address(entry: p4rt.TableEntry) -> int:
-    return int.from_bytes(entry.match[0].exact.value, "big")

@@ -57,14 +57,8 @@ class Arrays:
             for start, cells in portions(first, count, _FILLED):
                 self._library.register(number, start, cells, raw, True)
 
-    def counter(self, name: str, index: int, new: Count | None = None) -> Count:
-        """Read or set one cell of an indirect counter."""
-        raw = count_struct(new)
-        self._library.counter(self._counters[name], index, 1, ctypes.byref(raw), new is not None)
-        return new or raw.value()
-
     def counts(self, name: str, first: int, count: int) -> ctypes.Array[CountStruct]:
-        """Return consecutive cells of an indirect counter for :meth:`set_counts`."""
+        """Return consecutive cells of an indirect counter."""
         raw = (CountStruct * count)()
         self._library.counter(self._counters[name], first, count, raw, False)
         return raw

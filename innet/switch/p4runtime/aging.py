@@ -39,7 +39,7 @@ class Aging:
         # Times, numbers that break ties, tables, entries. A time other than the entry's counts no more.
         self._looks: list[tuple[int, int, str, StoredEntry]] = []
         self._numbers = itertools.count()
-        self._watched = 0
+        self._most = _FEW  # looks, before those that count no more are removed
 
     def watch(self, table: str, stored: StoredEntry) -> None:
         """Look at an entry when its timeout may be over. The timeout begins now."""
@@ -49,9 +49,7 @@ class Aging:
 
     def forget(self, stored: StoredEntry) -> None:
         """Look at an entry no more."""
-        if stored.due is not None:
-            stored.due = None
-            self._watched -= 1
+        stored.due = None
 
     def over(self) -> tuple[list[p4rt.TableEntry], float | None]:
         """Return the entries whose idle timeout is over, and the seconds until another may be."""
@@ -75,9 +73,9 @@ class Aging:
     def _look(self, at: int, table: str, stored: StoredEntry) -> None:
         if stored.due is not None and stored.due <= at:
             return  # it is looked at before, and then again
-        self._watched += stored.due is None
         stored.due = at
         heapq.heappush(self._looks, (at, next(self._numbers), table, stored))
-        if len(self._looks) > _FEW + 2 * self._watched:
+        if len(self._looks) > self._most:
             self._looks = [look for look in self._looks if look[3].due == look[0]]
             heapq.heapify(self._looks)
+            self._most = _FEW + 2 * len(self._looks)

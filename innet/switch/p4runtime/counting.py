@@ -5,12 +5,15 @@ from functools import partial
 
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.engine import Engine
+from innet.switch.engine.arrays import portions
 from innet.switch.engine.counts import Count
 from innet.switch.p4runtime.entities import indices
 from innet.switch.p4runtime.refusals import invalid
 from innet.switch.p4runtime.schema import Schema
 
 _SIGN = 1 << 63
+_AT_ONCE = 1 << 12
+"""The cells that are read at once."""
 
 
 class Counters:
@@ -40,11 +43,14 @@ class Counters:
         """Yield the cells that `wanted` describes. Id 0 stands for all counters. Raises Refusal."""
         number = wanted.counter_id
         for counter in [self._schema.counter(number)] if number else self._schema.counters.values():
-            for index in indices(counter, wanted):
-                count = self._engine.arrays.counter(counter.name, index)
-                cell = p4rt.CounterEntry(counter_id=counter.id, data=counter_data(count))
-                cell.index.index = index
-                yield cell
+            cells = indices(counter, wanted)
+            for first, count in portions(cells.start, len(cells), _AT_ONCE):
+                counts = self._engine.arrays.counts(counter.name, first, count)
+                for index, cell in enumerate(counts, first):
+                    data = counter_data(cell.value())
+                    entry = p4rt.CounterEntry(counter_id=counter.id, data=data)
+                    entry.index.index = index
+                    yield entry
 
 
 def counter_data(count: Count) -> p4rt.CounterData:

@@ -279,8 +279,8 @@ class Device:
         # The loop ends when `close` shuts the socket down. An empty frame alone does not end it.
         while (frame := self._cpu.recv(MAX_FRAME)) or not self._closed:
             pipeline = self._pipeline
-            if pipeline:
-                packet = unpack(pipeline.schema.packet_in, frame)
+            packet = unpack(pipeline.schema.packet_in, frame) if pipeline else None
+            if packet:
                 self._send(p4rt.StreamMessageResponse(packet=packet))
 
 
@@ -298,9 +298,14 @@ def pack(fields: Sequence[Field], packet: p4rt.PacketOut) -> bytes:
     return value.to_bytes(bits // 8, "big")
 
 
-def unpack(fields: Sequence[Field], frame: bytes) -> p4rt.PacketIn:
-    """Return a frame from the CPU port as a packet-in, with its header as metadata."""
+def unpack(fields: Sequence[Field], frame: bytes) -> p4rt.PacketIn | None:
+    """Return a frame from the CPU port as a packet-in, with its header as metadata.
+
+    Return None if the frame is shorter than the header. BMv2 does not send such a frame either.
+    """
     size = sum(field.bits for field in fields) // 8
+    if len(frame) < size:
+        return None
     header = int.from_bytes(frame[:size], "big")
     packet = p4rt.PacketIn(payload=frame[size:])
     left = size * 8

@@ -1,6 +1,7 @@
 """Direct counters and meters through P4Runtime: DirectCounterEntry and DirectMeterEntry messages."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import MISS
@@ -13,13 +14,28 @@ from innet.switch.p4runtime.schema import Schema
 from innet.switch.p4runtime.tables import Tables
 
 
-class DirectResources:
-    """The direct counters and meters of one loaded program."""
+class DirectCounters:
+    """The direct counters of one loaded program."""
 
     def __init__(self, engine: Engine, schema: Schema, tables: Tables) -> None:
         self._engine, self._schema, self._tables = engine, schema, tables
 
-    def read_counters(self, wanted: p4rt.DirectCounterEntry) -> Iterator[p4rt.DirectCounterEntry]:
+    def write(self, message: p4rt.DirectCounterEntry) -> None:
+        """Set an entry's counter. Raises Refusal."""
+        entry = message.table_entry
+        table = self._schema.table(entry.table_id)
+        number = MISS if entry.is_default_action else self._tables.stored(table, entry).id
+        if not table.layout.direct_counter:
+            raise invalid(f"{table.name}: has no direct counter")
+        self._engine.entries.count(table.name, number, counted(message.data))
+
+    def saved(self, message: p4rt.DirectCounterEntry) -> Callable[[], None]:
+        """Return a function that sets an entry's counter to its present count. Raises Refusal."""
+        entry = self._tables.existing(message.table_entry)
+        before = p4rt.DirectCounterEntry(table_entry=entry, data=entry.counter_data)
+        return partial(self.write, before)
+
+    def read(self, wanted: p4rt.DirectCounterEntry) -> Iterator[p4rt.DirectCounterEntry]:
         """Yield the counters of the entries that `wanted` describes. Raises Refusal."""
         entries = copied(wanted.table_entry)
         entries.counter_data.SetInParent()
@@ -29,35 +45,14 @@ class DirectResources:
                 answer.table_entry.ClearField("counter_data")
                 yield answer
 
-    def write_counter(self, message: p4rt.DirectCounterEntry) -> None:
-        """Set an entry's counter. Raises Refusal."""
-        entry = message.table_entry
-        table = self._schema.table(entry.table_id)
-        number = MISS if entry.is_default_action else self._tables.stored(table, entry).id
-        if not table.layout.direct_counter:
-            raise invalid(f"{table.name}: has no direct counter")
-        self._engine.entries.count(table.name, number, counted(message.data))
 
-    def existing_counter(self, message: p4rt.DirectCounterEntry) -> p4rt.DirectCounterEntry | None:
-        """Return the present counter of one entry, or None if there is no entry with this key."""
-        entry = self._tables.existing(message.table_entry)
-        if not entry:
-            return None
-        return p4rt.DirectCounterEntry(table_entry=message.table_entry, data=entry.counter_data)
+class DirectMeters:
+    """The direct meters of one loaded program."""
 
-    def read_meters(self, wanted: p4rt.DirectMeterEntry) -> Iterator[p4rt.DirectMeterEntry]:
-        """Yield the meters of the entries that `wanted` describes. Raises Refusal."""
-        entries = copied(wanted.table_entry)
-        entries.meter_config.SetInParent()
-        for entry in self._tables.read(entries):
-            if self._schema.table(entry.table_id).layout.direct_meter:
-                answer = p4rt.DirectMeterEntry(table_entry=entry)
-                if entry.HasField("meter_config"):
-                    answer.config.CopyFrom(entry.meter_config)
-                answer.table_entry.ClearField("meter_config")
-                yield answer
+    def __init__(self, engine: Engine, schema: Schema, tables: Tables) -> None:
+        self._engine, self._schema, self._tables = engine, schema, tables
 
-    def write_meter(self, message: p4rt.DirectMeterEntry) -> None:
+    def write(self, message: p4rt.DirectMeterEntry) -> None:
         """Configure an entry's meter. Raises Refusal."""
         entry = copied(message.table_entry)
         entry.ClearField("meter_config")
@@ -74,12 +69,23 @@ class DirectResources:
         write_meter(self._engine, table, stored.id, entry)
         copy_meter(entry, stored.message)
 
-    def existing_meter(self, message: p4rt.DirectMeterEntry) -> p4rt.DirectMeterEntry | None:
-        """Return the present meter of one entry, or None if there is no entry with this key."""
-        entry = self._tables.existing(message.table_entry)
-        if not entry:
-            return None
-        meter = p4rt.DirectMeterEntry(table_entry=message.table_entry)
-        if entry.HasField("meter_config"):
-            meter.config.CopyFrom(entry.meter_config)
-        return meter
+    def saved(self, message: p4rt.DirectMeterEntry) -> Callable[[], None]:
+        """Return a function that configures an entry's meter as it is now. Raises Refusal."""
+        return partial(self.write, _meter(self._tables.existing(message.table_entry)))
+
+    def read(self, wanted: p4rt.DirectMeterEntry) -> Iterator[p4rt.DirectMeterEntry]:
+        """Yield the meters of the entries that `wanted` describes. Raises Refusal."""
+        entries = copied(wanted.table_entry)
+        entries.meter_config.SetInParent()
+        for entry in self._tables.read(entries):
+            if self._schema.table(entry.table_id).layout.direct_meter:
+                yield _meter(entry)
+
+
+def _meter(entry: p4rt.TableEntry) -> p4rt.DirectMeterEntry:
+    """Return an entry's meter, which has no configuration if the entry has none."""
+    answer = p4rt.DirectMeterEntry(table_entry=entry)
+    if entry.HasField("meter_config"):
+        answer.config.CopyFrom(entry.meter_config)
+    answer.table_entry.ClearField("meter_config")
+    return answer

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.engine import Engine
-from innet.switch.p4runtime import registers
 from innet.switch.p4runtime.counting import Counters
 from innet.switch.p4runtime.digests import Digests
-from innet.switch.p4runtime.direct_resources import DirectResources
+from innet.switch.p4runtime.direct_resources import DirectCounters, DirectMeters
 from innet.switch.p4runtime.metering import Meters
 from innet.switch.p4runtime.profiles import Profiles
 from innet.switch.p4runtime.reconcile import (
@@ -19,6 +18,7 @@ from innet.switch.p4runtime.reconcile import (
     keep_values,
 )
 from innet.switch.p4runtime.refusals import invalid, unsupported
+from innet.switch.p4runtime.registers import Registers
 from innet.switch.p4runtime.replication import Replication
 from innet.switch.p4runtime.schema import Schema
 from innet.switch.p4runtime.tables import Tables
@@ -26,6 +26,19 @@ from innet.switch.p4runtime.value_sets import ValueSets
 
 Writer = Callable[["p4rt.Update.Type", Any], None]
 Reader = Callable[[Any], Iterable[Any]]
+
+
+class Cells(Protocol):
+    """Entities that always exist, so that clients can only modify them."""
+
+    def write(self, entry: Any, /) -> None:
+        """Modify the cells that an entry describes. Raises Refusal."""
+
+    def saved(self, entry: Any, /) -> Callable[[], None]:
+        """Return a function that sets an entry's cells to their present state. Raises Refusal."""
+
+    def read(self, wanted: Any, /) -> Iterator[Any]:
+        """Yield the cells that `wanted` describes. Raises Refusal."""
 
 
 class Pipeline:
@@ -39,18 +52,18 @@ class Pipeline:
         self.schema = schema = Schema(config.p4info, engine.program)
         profiles = Profiles(engine, schema)
         self.tables = tables = Tables(engine, schema, profiles)
-        direct = DirectResources(engine, schema, tables)
         self.digests = digests = Digests(engine, schema.digests)
-        counters, meters = Counters(engine, schema), Meters(engine, schema)
         sets = ValueSets(engine, schema)
         replication = Replication(engine)
+        self._cells: dict[str, Cells] = {
+            "counter_entry": Counters(engine, schema),
+            "direct_counter_entry": DirectCounters(engine, schema, tables),
+            "meter_entry": Meters(engine, schema),
+            "direct_meter_entry": DirectMeters(engine, schema, tables),
+            "register_entry": Registers(engine, schema),
+        }
         self._writers: dict[str, Writer] = {
             "table_entry": tables.write,
-            "counter_entry": _modified(counters.write),
-            "direct_counter_entry": _modified(direct.write_counter),
-            "meter_entry": _modified(meters.write),
-            "direct_meter_entry": _modified(direct.write_meter),
-            "register_entry": _modified(lambda entry: registers.write(engine, schema, entry)),
             "action_profile_member": profiles.write_member,
             "action_profile_group": profiles.write_group,
             "value_set_entry": sets.write,
@@ -58,27 +71,13 @@ class Pipeline:
             "digest_entry": digests.write,
         }
         self._readers: dict[str, Reader] = {
+            **{kind: cells.read for kind, cells in self._cells.items()},
             "table_entry": tables.read,
-            "counter_entry": counters.read,
-            "direct_counter_entry": direct.read_counters,
-            "meter_entry": meters.read,
-            "direct_meter_entry": direct.read_meters,
-            "register_entry": lambda wanted: registers.read(engine, schema, wanted),
             "action_profile_member": profiles.members,
             "action_profile_group": profiles.groups,
             "value_set_entry": sets.read,
             "packet_replication_engine_entry": replication.read,
             "digest_entry": digests.read,
-        }
-        self._saved: dict[str, Callable[[Any], Callable[[], None]]] = {
-            "counter_entry": counters.saved,
-            "meter_entry": meters.saved,
-            "register_entry": lambda entry: registers.saved(engine, schema, entry),
-        }
-        self._existing: dict[str, Callable[[Any], Any]] = {
-            "table_entry": tables.existing,
-            "direct_counter_entry": direct.existing_counter,
-            "direct_meter_entry": direct.existing_meter,
         }
 
     def write(self, update: p4rt.Update) -> None:
@@ -88,9 +87,15 @@ class Pipeline:
         kind = update.entity.WhichOneof("entity")
         if not kind:
             raise invalid("the update has no entity")
-        if kind not in self._writers:
+        entry = getattr(update.entity, kind)
+        if kind in self._writers:
+            self._writers[kind](update.type, entry)
+        elif kind not in self._cells:
             raise unsupported(f"{kind} cannot be written here")
-        self._writers[kind](update.type, getattr(update.entity, kind))
+        elif update.type != p4rt.Update.MODIFY:
+            raise invalid("counters, meters and registers can only be modified")
+        else:
+            self._cells[kind].write(entry)
 
     def read(self, entity: p4rt.Entity) -> Iterator[p4rt.Entity]:
         """Yield all entities that `entity` describes. Raises Refusal."""
@@ -102,25 +107,19 @@ class Pipeline:
         for found in self._readers[kind](getattr(entity, kind)):
             yield p4rt.Entity(**{kind: found})
 
-    def existing(self, entity: p4rt.Entity) -> Iterable[p4rt.Entity]:
-        """Return the present state of an entity, in a form that can be written again. Raises Refusal."""
-        kind = entity.WhichOneof("entity")
-        if kind not in self._existing:
-            return self.read(entity)
-        # Here `read` would not do. It compares more than the key, and without a match it reads the
-        # whole table.
-        found = self._existing[kind](getattr(entity, kind))
-        return [p4rt.Entity(**{kind: found})] if found else []
-
     def undo(self, update: p4rt.Update) -> Callable[[], None]:
         """Return a function that undoes an update which follows at once. Raises Refusal."""
         kind = update.entity.WhichOneof("entity")
-        if kind in self._saved:
-            return self._saved[kind](getattr(update.entity, kind))
+        if kind in self._cells:
+            return self._cells[kind].saved(getattr(update.entity, kind))
         if update.type == p4rt.Update.INSERT:
             return partial(self.write, p4rt.Update(type=p4rt.Update.DELETE, entity=update.entity))
         back = p4rt.Update.INSERT if update.type == p4rt.Update.DELETE else p4rt.Update.MODIFY
-        before = [p4rt.Update(type=back, entity=each) for each in self.existing(update.entity)]
+        if kind == "table_entry":
+            found = [p4rt.Entity(table_entry=self.tables.existing(update.entity.table_entry))]
+        else:
+            found = list(self.read(update.entity))
+        before = [p4rt.Update(type=back, entity=each) for each in found]
 
         def restore() -> None:
             for each in before:
@@ -142,14 +141,3 @@ class Pipeline:
         keep_counters(old.engine, self.engine, both)
         keep_values(old.read, self.write)
         keep_registers(old.engine, self.engine)
-
-
-def _modified(write: Callable[[Any], None]) -> Writer:
-    """Return a writer of entities that always exist and can only be modified."""
-
-    def writer(kind: p4rt.Update.Type, entry: Any) -> None:
-        if kind != p4rt.Update.MODIFY:
-            raise invalid("counters, meters and registers can only be modified")
-        write(entry)
-
-    return writer

@@ -6,6 +6,7 @@ from functools import partial
 from innet.p4runtime import p4data_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.engine import Engine
+from innet.switch.engine.arrays import portions
 from innet.switch.p4runtime.entities import Register, encode, indices
 from innet.switch.p4runtime.refusals import invalid
 from innet.switch.p4runtime.schema import Schema
@@ -14,36 +15,39 @@ _AT_ONCE = 1 << 20
 """The cells that are read at once. A client's request reads no more."""
 
 
-def read(
-    engine: Engine, schema: Schema, wanted: p4rt.RegisterEntry
-) -> Iterator[p4rt.RegisterEntry]:
-    """Yield the cells that `wanted` describes. Id 0 stands for all registers. Raises Refusal."""
-    number = wanted.register_id
-    for register in [schema.register(number)] if number else schema.registers.values():
-        cells = indices(register, wanted)
-        for first in range(cells.start, cells.stop, _AT_ONCE):
-            count = min(_AT_ONCE, cells.stop - first)
-            values = engine.arrays.register(register.name, first, count)
-            for index, value in enumerate(values, first):
-                entry = p4rt.RegisterEntry(register_id=register.id, data=_data(register, value))
-                entry.index.index = index
-                yield entry
+class Registers:
+    """The registers of one loaded program."""
 
+    def __init__(self, engine: Engine, schema: Schema) -> None:
+        self._arrays, self._schema = engine.arrays, schema
 
-def write(engine: Engine, schema: Schema, entry: p4rt.RegisterEntry) -> None:
-    """Write one cell, or without an index all of them. Raises Refusal."""
-    register = schema.register(entry.register_id)
-    bits = _bits(register, entry.data)
-    cells = indices(register, entry)
-    engine.arrays.fill_register(register.name, cells.start, len(cells), bits)
+    def write(self, entry: p4rt.RegisterEntry) -> None:
+        """Write one cell, or without an index all of them. Raises Refusal."""
+        register = self._schema.register(entry.register_id)
+        bits = _bits(register, entry.data)
+        cells = indices(register, entry)
+        self._arrays.fill_register(register.name, cells.start, len(cells), bits)
 
+    def saved(self, entry: p4rt.RegisterEntry) -> Callable[[], None]:
+        """Return a function that sets an entry's cells to their present values. Raises Refusal."""
+        register = self._schema.register(entry.register_id)
+        cells = indices(register, entry)
+        raw = self._arrays.raw_register(register.name, cells.start, len(cells))
+        return partial(self._arrays.set_raw_register, register.name, cells.start, raw)
 
-def saved(engine: Engine, schema: Schema, entry: p4rt.RegisterEntry) -> Callable[[], None]:
-    """Return a function that sets an entry's cells to their present values. Raises Refusal."""
-    register = schema.register(entry.register_id)
-    cells = indices(register, entry)
-    raw = engine.arrays.raw_register(register.name, cells.start, len(cells))
-    return partial(engine.arrays.set_raw_register, register.name, cells.start, raw)
+    def read(self, wanted: p4rt.RegisterEntry) -> Iterator[p4rt.RegisterEntry]:
+        """Yield the cells that `wanted` describes. Id 0 stands for all registers. Raises Refusal."""
+        number = wanted.register_id
+        for register in (
+            [self._schema.register(number)] if number else self._schema.registers.values()
+        ):
+            cells = indices(register, wanted)
+            for first, count in portions(cells.start, len(cells), _AT_ONCE):
+                values = self._arrays.register(register.name, first, count)
+                for index, value in enumerate(values, first):
+                    entry = p4rt.RegisterEntry(register_id=register.id, data=_data(register, value))
+                    entry.index.index = index
+                    yield entry
 
 
 def _data(register: Register, bits: int) -> p4data_pb2.P4Data:

@@ -93,8 +93,12 @@ class Tables:
             raise not_found(f"{table.name}: there is no entry with this match")
         return stored
 
-    def existing(self, message: p4rt.TableEntry) -> p4rt.TableEntry | None:
-        """Return the entry with the key of `message` in a form that can be written again, or None."""
+    def existing(self, message: p4rt.TableEntry) -> p4rt.TableEntry:
+        """Return the entry with the key of `message` in a form that can be written again.
+
+        Reading would not do: it compares more than the key, and without a match it reads the whole
+        table. Raises Refusal if there is no such entry.
+        """
         table = self._schema.table(message.table_id)
         wanted = p4rt.TableEntry()
         wanted.counter_data.SetInParent()
@@ -104,9 +108,7 @@ class Tables:
             if not self.defaults.is_written(table):
                 entry.ClearField("action")  # which restores the program's own one
             return entry
-        stored = self._entries[table.id].get(entry_key(table, message))
-        if not stored:
-            return None
+        stored = self.stored(table, message)
         entry = with_state(self._engine, table, stored.id, stored.message, wanted)
         if entry.is_const:
             entry.ClearField("is_const")

@@ -1,6 +1,6 @@
 /* The event loop of a core. */
 
-#include "core.h"
+#include "state.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,4 +1,4 @@
-#include "core.h"
+#include "job.h"
 
 #include <stdlib.h>
 #include <string.h>

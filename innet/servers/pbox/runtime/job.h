@@ -15,6 +15,14 @@ struct chunk {
     uint32_t length, arrived;
 };
 
+/* A chunk that is to be sent to a worker. It is bare, without its values, if it only confirms that the
+ * chunk was stored. */
+struct reply {
+    uint64_t step;
+    uint32_t chunk;
+    bool bare;
+};
+
 /* The core writes these while Python reads them. */
 struct job_counts { uint64_t updates, late, stale, most_stale; };
 
@@ -44,6 +52,12 @@ struct job *job_new(uint64_t id, uint32_t workers, uint32_t quorum, bool asynchr
                     const uint32_t *lengths, const uint8_t *keys, struct job_counts *counts);
 void job_free(struct job *job);
 uint64_t job_bytes(uint32_t workers, uint32_t rule, uint32_t chunks, const uint32_t *lengths);
+
+/* Returns whether every step waits for all workers. Else a chunk may be updated while a worker is behind. */
+static inline bool waits_for_all(const struct job *job)
+{
+    return !job->asynchronous && job->quorum == job->workers;
+}
 
 static inline bool has_pushed(const struct chunk *chunk, uint32_t rank)
 {

@@ -1,7 +1,7 @@
 /* The handling of frames. A job collects the gradients of a step, and updates a chunk when the last
  * one comes. */
 
-#include "core.h"
+#include "state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,17 +19,16 @@ static void owe(struct connection *c, uint32_t chunk, bool bare)
  * received. That gradient has been used. */
 static const float *source(const struct job *job, uint32_t rank, const struct chunk *chunk)
 {
-    bool steady = !job->asynchronous && job->quorum == job->workers;
-    return steady ? job->parameters + chunk->offset : landing(job, rank, chunk);
+    return waits_for_all(job) ? job->parameters + chunk->offset : landing(job, rank, chunk);
 }
 
 static void answer(struct connection *c, uint32_t number)
 {
     struct job *job = c->job;
     const struct chunk *chunk = job->chunk + number;
-    const float *from = source(job, c->rank, chunk);
-    if (from != job->parameters + chunk->offset)
-        memcpy((void *)from, job->parameters + chunk->offset, chunk->length * sizeof *from);
+    if (!waits_for_all(job))
+        memcpy(landing(job, c->rank, chunk), job->parameters + chunk->offset,
+               chunk->length * sizeof(float));
     owe(c, number, false);
 }
 
@@ -188,8 +187,8 @@ bool begin_frame(struct core *core, struct connection *c)
         return reject(core, c, BAD_SIZE);
     if (c->owed > c->job->chunks || has_pushed(chunk, c->rank))
         return reject(core, c, BAD_TWICE);
-    bool behind = c->job->asynchronous || c->job->quorum < c->job->workers;
-    if (h->kind != KIND_PULL && (behind ? h->step > chunk->step : h->step != chunk->step))
+    if (h->kind != KIND_PULL
+        && (waits_for_all(c->job) ? h->step != chunk->step : h->step > chunk->step))
         return reject(core, c, BAD_STEP);
     if (h->kind == KIND_PUSH && !(isfinite(h->rate) && h->rate >= 0))
         return reject(core, c, BAD_RATE);

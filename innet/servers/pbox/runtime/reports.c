@@ -1,6 +1,6 @@
 /* The reports of a core: events to Python, and refusals to a client. */
 
-#include "core.h"
+#include "state.h"
 
 #include <poll.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 void tell(struct core *core, const struct job *job, enum core_event kind, uint32_t rank,
           uint32_t rule)
 {
-    struct event event = {.job = job ? job->id : 0, .kind = kind, .rank = rank, .rule = rule};
+    struct event event = {.job = job->id, .kind = kind, .rank = rank, .rule = rule};
     /* Its reader does nothing else, and waits for no core. If many jobs end at once, it may be behind. */
     while (write(core->events, &event, sizeof event) < 0 && errno == EAGAIN) {
         struct pollfd room = {.fd = core->events, .events = POLLOUT};

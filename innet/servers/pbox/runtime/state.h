@@ -1,11 +1,11 @@
-/* One core of the server: a thread with an epoll loop, a listening socket, and jobs of its own. Other
- * threads send it orders. It reports events through a pipe.
+/* The state of one core of the server: a thread with an epoll loop, a listening socket, and jobs of its
+ * own. Other threads send it orders. It reports events through a pipe.
  *
  * The files call each other in this order: core.c (the event loop), pushes.c (frames), reports.c, job.c,
  * optimizers.c. */
 
-#ifndef INNET_PBOX_CORE_H
-#define INNET_PBOX_CORE_H
+#ifndef INNET_PBOX_STATE_H
+#define INNET_PBOX_STATE_H
 
 #include "job.h"
 #include "stream.h"
@@ -17,14 +17,6 @@ enum { MOST_CONNECTIONS = 4096, HELLO_WITHIN_S = 10 };
 struct event {
     uint64_t job;
     uint32_t kind, rank, rule, zero;
-};
-
-/* A chunk that is to be sent to a worker. It is bare, without its values, if it only confirms that the
- * chunk was stored. */
-struct reply {
-    uint64_t step;
-    uint32_t chunk;
-    bool bare;
 };
 
 struct connection {
