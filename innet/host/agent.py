@@ -83,9 +83,9 @@ class Agent(Collectives):
         timeouts: Timeouts,
         fallback: Fallback | None,
         spec: QuantizerSpec,
-        node: Node | None = None,
-        secret: bytes | None = None,
-        until_closed: contextlib.ExitStack | None = None,
+        node: Node | None,
+        secret: bytes | None,
+        until_closed: contextlib.ExitStack,
     ) -> None:
         self._membership, self._waker = membership, waker
         self._fallback = fallback
@@ -114,7 +114,7 @@ class Agent(Collectives):
         self._calls = CallQueue[TensorCall | _Work](self._serve, self._exchanges.attend, waker)
         self._closed = False
         self._owner = Owner(self)
-        self._until_closed = until_closed or contextlib.ExitStack()
+        self._until_closed = until_closed
         self._activity = self._reported_activity()
         membership.send_heartbeats(self.progress)
         # A daemon thread does not keep a failing script from ending. leave_jobs then ends the thread.

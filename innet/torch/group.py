@@ -38,7 +38,7 @@ from innet.torch.name import NAME
 from innet.torch.options import operation_of, root_of, sets_timeout, waits_at_once
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import move_reason, switch_op
-from innet.torch.settings import with_local_rank, with_metrics
+from innet.torch.settings import serve_counts, with_local_rank
 from innet.torch.uncompiled import uncompiled
 from innet.torch.work import SwitchWork
 
@@ -98,7 +98,7 @@ class InnetGroup(ProcessGroup):
         environment = with_local_rank(os.environ, rank if first else _default_rank())
         with contextlib.ExitStack() as stack:
             # All ranks learn of a rank that has this wrong, as they do when they join.
-            _, message = attempted(partial(with_metrics, environment, stack))
+            _, message = attempted(partial(serve_counts, environment, stack))
             refusal_of(all_gathered(self._gloo, message))
             context = GroupContext(store, self._gloo, rank, size, timeout, first, prefix)
             self._membership = join_job(context, environment)

@@ -1,4 +1,4 @@
-"""The backend's settings from the environment."""
+"""The backend's settings from the environment, and the metrics that they ask for."""
 
 import contextlib
 from collections.abc import Mapping
@@ -96,7 +96,7 @@ def with_local_rank(environment: Mapping[str, str], rank: int) -> Mapping[str, s
     return {**environment, "LOCAL_RANK": own or str(rank)}
 
 
-def with_metrics(
+def serve_counts(
     environment: Mapping[str, str], until: contextlib.ExitStack
 ) -> tuple[None, Message]:
     """Serve the counts of collectives `until` the stack is closed, if INNET_METRICS says so.

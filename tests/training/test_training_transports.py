@@ -175,6 +175,14 @@ def test_a_tree_of_several_nodes_has_no_parameter_server():
     threads.run(4, work)
 
 
+def test_a_tree_asks_the_network_between_the_nodes_which_sizes_it_takes():
+    with rack(ports=1) as tor, tor.workers(1) as [agent]:
+        [replica] = threads.group(1)
+        between = AgentTransport(agent, "int8+feedback")
+        with Tree(replica, between) as tree, pytest.raises(UsageError, match="the same size"):
+            tree.check_sizes([20, 20])
+
+
 def test_a_worker_that_ends_without_its_message_is_noticed(monkeypatch):
     monkeypatch.setattr(threads, "WITHIN", 0.2)
 

@@ -5,7 +5,7 @@ summed in a tree, and the first replica takes the sum to the network between the
 comes back down the tree.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 import torch
@@ -44,6 +44,11 @@ class Tree(Transport):
             vector = self._between.broadcast(vector)
         return self._down(vector)
 
+    def check_sizes(self, sizes: Sequence[int]) -> None:
+        """Raise UsageError if the network between the nodes cannot reduce vectors of these sizes."""
+        if self._between:
+            self._between.check_sizes(sizes)
+
     def connect(self, size: int, make: Callable[[], CentreServer]) -> CentreClient:
         """Connect over the other transport. Raises UsageError for a tree of several nodes."""
         if self.workers > self._replicas:
@@ -80,11 +85,7 @@ class Tree(Transport):
 
     def _down(self, vector: Tensor) -> Tensor:
         """Return rank 0's vector, passed down along the same edges."""
-        lowest = (
-            self._replica & -self._replica
-            if self._replica
-            else 1 << (self._replicas - 1).bit_length()
-        )
+        lowest = self._replica & -self._replica or 1 << (self._replicas - 1).bit_length()
         if self._replica:
             vector = self._receive(self._replica - lowest, vector.numel())
         bit = lowest // 2
