@@ -14,7 +14,7 @@ from innet.machine.forks import close_in_children
 from innet.servers.pbox import messages, native
 from innet.servers.pbox.cores import parse_address
 from innet.servers.pbox.messages import Malformed, Registration
-from innet.servers.pbox.placement import FLOAT_BYTES, Placement, place
+from innet.servers.pbox.placement import FLOAT_BYTES, Placement, chunk_floats, place
 from innet.servers.pbox.protocol import HEADER, MAGIC, Kind
 from innet.servers.pbox.secured import ClientTls
 
@@ -237,6 +237,7 @@ def open_connections(
     With `security` it uses mutual TLS. Raises the error that a server answers with, ServerLost, and
     NotAuthorized.
     """
+    chunk_floats(registration.chunk_bytes)  # a wrong size is an error before any server answers
     connections = Connections(addresses, timeout, security)
     try:
         endpoints = [_greet(connections, server) for server in connections.servers]

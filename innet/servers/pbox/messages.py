@@ -16,7 +16,6 @@ from typing import Any
 from innet import errors
 from innet.errors import InnetError, ParameterServerError, UsageError
 from innet.servers.pbox.optimizers import Optimizer
-from innet.servers.pbox.placement import chunk_floats
 from innet.servers.pbox.protocol import MOST_WORKERS
 
 VERSION = 1
@@ -211,7 +210,6 @@ class Registration:
             if not holds:
                 raise UsageError(rule)
         Optimizer.of(self.optimizer)
-        chunk_floats(self.chunk_bytes)
 
     def check_same_job(self, other: "Registration") -> None:
         """Raise UsageError if another worker describes the job in another way."""
