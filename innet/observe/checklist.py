@@ -16,6 +16,7 @@ from innet.host.link import own_address
 from innet.host.links import links_of_all
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.machine import environment as names
+from innet.machine.numbers import is_number
 from innet.machine.sockets import SOCKET_BUFFER_BYTES, UDP_GRO, UDP_SEGMENT, enlarge_buffers
 from innet.native.compiler import check_libraries, find_compiler, open_cache
 from innet.observe import expiry, joining
@@ -80,7 +81,7 @@ def link(environment: Environment) -> Finding:
                 own_address(each)
     except InnetError as why:
         return problem("link", str(why), "set INNET_LINK to `host` for the machine's network")
-    if len(links) != 1 and not (local.isdecimal() and int(local) < len(links)):
+    if len(links) != 1 and not (is_number(local) and int(local) < len(links)):
         statement = f"INNET_LINK names {len(links)} links, and LOCAL_RANK is {local}"
         return problem("link", statement, "name one link for every worker on this machine")
     return good("link", "+".join(links[int(local)] if len(links) > 1 else links[0]))

@@ -12,6 +12,7 @@ from innet.host.link import connect_to_service
 from innet.host.links import links_of_all
 from innet.machine import environment as names
 from innet.machine import interfaces
+from innet.machine.numbers import is_number
 from innet.observe.findings import Finding, good, note, problem, warning
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
@@ -53,7 +54,7 @@ class WorkerEnvironment(dict[str, str]):
     def rank(self) -> int | None:
         """Return the worker's rank, or None if RANK is not a possible rank."""
         text = self.get("RANK", "")
-        number = int(text) if text.isascii() and text.isdecimal() else _RANKS
+        number = int(text) if is_number(text) else _RANKS
         return number if number < _RANKS else None
 
     @property

@@ -3,6 +3,7 @@
 import ipaddress
 
 from innet.errors import UsageError
+from innet.machine.numbers import is_port
 
 _MOST_PORTS = 1 << 16
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - not a server's
@@ -14,7 +15,7 @@ def check_address(address: str, setting: str) -> None:
     `setting` is the option or variable that the user gave it in.
     """
     _, colon, port = address.rpartition(":")
-    of_host = bool(colon) and port.isdecimal() and port.isascii() and int(port) < _MOST_PORTS
+    of_host = bool(colon) and is_port(port)
     if not (address.startswith("unix:") or of_host):
         raise UsageError(f"{setting} {address!r} is not HOST:PORT, with a port below {_MOST_PORTS}")
 

@@ -20,6 +20,7 @@ from typing import BinaryIO
 import structlog
 
 from innet.errors import UsageError
+from innet.machine.numbers import is_number
 from innet.machine.sockets import enlarge_buffers, join_datagrams
 from innet.switch.constants import PortKind
 from innet.switch.xdp import Xdp, open_xdp, other_use
@@ -76,7 +77,7 @@ class Port:
 def open_port(text: str) -> Port:
     """Open the port that an ``-i`` option names. Raises UsageError, which says what is wrong."""
     number, _, spec = text.partition("@")
-    if not number.isdecimal() or int(number) >= MAX_PORTS or not spec:
+    if not is_number(number) or int(number) >= MAX_PORTS or not spec:
         raise UsageError(
             f"port {text!r} is not NUMBER@INTERFACE, NUMBER@udp:IP:PORT/IP:PORT or "
             f"NUMBER@shm:PATH, with a number below {MAX_PORTS}"

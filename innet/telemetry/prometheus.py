@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from innet.errors import UsageError
+from innet.machine.numbers import is_port
 
 
 class BuildCollector(Collector):
@@ -27,7 +28,7 @@ def serve(collector: Collector, address: str, setting: str) -> Iterator[str]:
     variable that the user gave it in.
     """
     host, _, port = address.rpartition(":")
-    if not (host and port.isdecimal() and int(port) < 1 << 16):
+    if not (host and is_port(port)):
         raise UsageError(f"{setting} {address!r} is not HOST:PORT")
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)

@@ -71,6 +71,10 @@ def test_a_folder_without_certificates_is_a_problem(tmp_path: Path):
             "link", {"INNET_LINK": "host host", "LOCAL_RANK": "2"}, Severity.PROBLEM,
             "INNET_LINK names 2 links, and LOCAL_RANK is 2",
         ),
+        (
+            "link", {"INNET_LINK": "host host", "LOCAL_RANK": "9" * 5000}, Severity.PROBLEM,
+            "INNET_LINK names 2 links, and LOCAL_RANK is 999",
+        ),
     ],
 )  # fmt: skip
 def test_variables_are_checked(name: str, changes: dict, severity: Severity, words: str):

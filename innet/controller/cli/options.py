@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from innet.errors import UsageError
-
-_MOST_DIGITS = 5  # of a port
+from innet.machine.numbers import is_port
 
 Target = Annotated[
     str, typer.Option(help="The kind of switch: bmv2, tofino, tofino2, tofino-sde or tofino2-sde.")
@@ -52,7 +51,7 @@ def parse_ports(text: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.partition("-")
         numbers = [first, last] if dash else [first]
-        if not all(map(_is_port, numbers)) or int(numbers[0]) > int(numbers[-1]):
+        if not all(map(is_port, numbers)) or int(numbers[0]) > int(numbers[-1]):
             raise UsageError(f"ports {text!r}: write them as in 1-4,7")
         ports.extend(range(int(first), int(last or first) + 1))
     return ports
@@ -61,7 +60,7 @@ def parse_ports(text: str) -> list[int]:
 def parse_uplink(text: str) -> tuple[str, int, int]:
     """Parse ``PARENT:PORT:PARENT_PORT``. Raises UsageError."""
     parent, *ports = text.rsplit(":", 2)
-    if len(ports) < 2 or not all(map(_is_port, ports)):
+    if len(ports) < 2 or not all(map(is_port, ports)):
         raise UsageError(
             f"{text!r} is not an uplink: write PARENT:PORT:PARENT_PORT, as in spine:5:1"
         )
@@ -71,11 +70,6 @@ def parse_uplink(text: str) -> tuple[str, int, int]:
 def parse_station(text: str) -> tuple[int, str]:
     """Parse ``PORT@MAC``. Raises UsageError."""
     port, _, mac = text.partition("@")
-    if not _is_port(port) or not mac:
+    if not is_port(port) or not mac:
         raise UsageError(f"{text!r} is not a station: write PORT@MAC, as in 5@02:00:00:00:00:01")
     return int(port), mac
-
-
-def _is_port(text: str) -> bool:
-    """Return whether a text is a number that could be a port's, of 16 bits."""
-    return text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) < 1 << 16

@@ -11,6 +11,7 @@ import numpy as np
 
 from innet.errors import NoCapacity, UsageError
 from innet.machine.forks import close_in_children
+from innet.machine.numbers import is_port
 from innet.machine.threads import start
 from innet.servers.pbox import native
 
@@ -137,7 +138,7 @@ def parse_address(address: str, setting: str) -> tuple[str, int]:
         host.encode("idna")  # as a look-up of the name does
     except UnicodeError:
         host = ""
-    if not (host and port.isdecimal() and int(port) < 1 << 16):
+    if not (host and is_port(port)):
         raise UsageError(f"{setting} {address!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
 
