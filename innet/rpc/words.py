@@ -21,6 +21,11 @@ def left_out(jobs: int) -> str:
     return f"{others} left out: a user's certificate shows only its own jobs"
 
 
+def workers_text(count: int) -> str:
+    """Return a number of workers in words, as in "1 worker"."""
+    return f"{count} worker{'s' * (count != 1)}"
+
+
 def slots_text(job: pb.Job) -> str:
     """Return how many slots a job has, and how many of them it borrows, or how many it has lent."""
     if job.min_slots == job.asked_slots or not job.slots:
