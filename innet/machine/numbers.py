@@ -1,7 +1,7 @@
 """Numbers that people write, in options and environment variables."""
 
 _MOST_DIGITS = 20  # Python refuses to read a number of thousands of digits
-_PORTS = 1 << 16
+PORTS = 1 << 16
 
 
 def is_number(text: str) -> bool:
@@ -11,4 +11,4 @@ def is_number(text: str) -> bool:
 
 def is_port(text: str) -> bool:
     """Return whether a text is a port number of 16 bits."""
-    return is_number(text) and int(text) < _PORTS
+    return is_number(text) and int(text) < PORTS

@@ -3,9 +3,8 @@
 import ipaddress
 
 from innet.errors import UsageError
-from innet.machine.numbers import is_port
+from innet.machine.numbers import PORTS, is_port
 
-_MOST_PORTS = 1 << 16
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - not a server's
 
 
@@ -17,7 +16,7 @@ def check_address(address: str, setting: str) -> None:
     _, colon, port = address.rpartition(":")
     of_host = bool(colon) and is_port(port)
     if not (address.startswith("unix:") or of_host):
-        raise UsageError(f"{setting} {address!r} is not HOST:PORT, with a port below {_MOST_PORTS}")
+        raise UsageError(f"{setting} {address!r} is not HOST:PORT, with a port below {PORTS}")
 
 
 def check_plain_text(address: str, advice: str) -> None:
