@@ -12,8 +12,11 @@ _FILLED = 1024
 """The cells that are filled by one call of C."""
 
 
-def portions(first: int, count: int, most: int) -> Iterator[tuple[int, int]]:
-    """Yield the first cell and the number of cells of portions, of at most so many cells each."""
+def portions(first: int, count: int, most: int = 1 << 12) -> Iterator[tuple[int, int]]:
+    """Yield the first cell and the number of cells of portions, of at most so many cells each.
+
+    By default a portion takes little memory.
+    """
     for start in range(first, first + count, most):
         yield start, min(most, first + count - start)
 

@@ -12,8 +12,6 @@ from innet.switch.p4runtime.refusals import invalid
 from innet.switch.p4runtime.schema import Schema
 
 _SIGN = 1 << 63
-_AT_ONCE = 1 << 12
-"""The cells that are read at once."""
 
 
 class Counters:
@@ -44,7 +42,7 @@ class Counters:
         number = wanted.counter_id
         for counter in [self._schema.counter(number)] if number else self._schema.counters.values():
             cells = indices(counter, wanted)
-            for first, count in portions(cells.start, len(cells), _AT_ONCE):
+            for first, count in portions(cells.start, len(cells)):
                 counts = self._engine.arrays.counts(counter.name, first, count)
                 for index, cell in enumerate(counts, first):
                     data = counter_data(cell.value())

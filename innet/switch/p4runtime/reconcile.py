@@ -29,9 +29,6 @@ _INSERTED = (
     ("packet_replication_engine_entry", "clone_session_entry"),
     ("digest_entry",),
 )
-_AT_ONCE = 1 << 12
-"""The cells that are transferred at once, which take little memory."""
-
 _MODIFIED = (("value_set_entry",), ("meter_entry",), ("direct_meter_entry",))
 
 
@@ -63,7 +60,7 @@ def keep_registers(old: Engine, new: Engine) -> None:
     """Transfer the registers that both programs have."""
     for register in new.program.registers:
         if register in old.program.registers:
-            for first, count in portions(0, register.size, _AT_ONCE):
+            for first, count in portions(0, register.size):
                 cells = old.arrays.raw_register(register.name, first, count)
                 new.arrays.set_raw_register(register.name, first, cells)
 
@@ -71,7 +68,7 @@ def keep_registers(old: Engine, new: Engine) -> None:
 def keep_counters(old: Engine, new: Engine, counters: Iterable[tuple[Counter, Counter]]) -> None:
     """Transfer the cells of counters, each under its old and its new form."""
     for was, counter in counters:
-        for first, count in portions(0, min(was.size, counter.size), _AT_ONCE):
+        for first, count in portions(0, min(was.size, counter.size)):
             cells = old.arrays.counts(was.name, first, count)
             new.arrays.set_counts(counter.name, first, cells)
 
