@@ -290,41 +290,59 @@ def test_orders_that_find_no_memory_are_given_again(monkeypatch):
         assert stopped
 
 
-def test_a_worker_of_a_job_that_has_ended_is_not_refused_for_being_slow(monkeypatch):
-    """A core that ticks all the time notices workers that are still to be hung up on."""
+def changed_library(monkeypatch, *changes):
+    """Compile the C code after changes (file, text, its replacement)."""
 
-    def hasty(package, folder, suffixes):
-        files = read_folder(package, folder, suffixes)
-        core = files["core.c"].replace(b"TICK_MS = 200", b"TICK_MS = 0")
-        header = files["state.h"].replace(b"HELLO_WITHIN_S = 10", b"HELLO_WITHIN_S = 0")
-        return {**files, "core.c": core, "state.h": header}
+    def changed(package, folder, suffixes):
+        files = dict(read_folder(package, folder, suffixes))
+        for name, text, new in changes:
+            assert text in files[name]
+            files[name] = files[name].replace(text, new)
+        return files
 
-    monkeypatch.setattr(native, "read_folder", hasty)
-    library, key, lengths = native.library.__wrapped__(), bytes(KEY_BYTES), np.ones(1, np.uint32)
-    counts, optimizer = np.zeros(1, native.JOB_COUNTS), native.OptimizerRecord()
-    hello = HEADER.pack(MAGIC, Kind.HELLO, 0, KEY_BYTES, 7, 0.0) + key
+    monkeypatch.setattr(native, "read_folder", changed)
+    return native.library.__wrapped__()
+
+
+@contextlib.contextmanager
+def core_of(library):
+    """Yield a core, its address, and the thread that runs it once started. Then stop it."""
     reports, into = os.pipe()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         core = library.core_new(listener.fileno(), into)
-        job = library.job_new(
-            7, 1, 1, False, True, ctypes.byref(optimizer), 60.0, 1, native.address(lengths), key,
-            native.address(counts),
-        )  # fmt: skip
-        assert library.core_add(core, job)
-        with socket.create_connection(listener.getsockname(), WITHIN) as worker:
-            worker.sendall(hello + HEADER.pack(MAGIC, Kind.PULL, 0, 0, 0, 0.0))
-            running = threading.Thread(target=library.core_run, args=(core,), daemon=True)
-            running.start()
-            assert HEADER.unpack(worker.recv(HEADER.size, socket.MSG_WAITALL))[1] == Kind.RESULT
-            assert worker.recv(4, socket.MSG_WAITALL) == bytes(4)
-            assert library.core_remove(core, 7)
-            assert worker.recv(1) == b""  # a refusal would come first
+        running = threading.Thread(target=library.core_run, args=(core,), daemon=True)
+        yield core, listener.getsockname(), running
         assert library.core_stop(core)
         running.join()
         library.core_free(core)
     for end in (reports, into):
         os.close(end)
+
+
+def test_a_worker_of_a_job_that_has_ended_is_not_refused_for_being_slow(monkeypatch):
+    """A core that ticks all the time notices workers that are still to be hung up on."""
+    library = changed_library(
+        monkeypatch,
+        ("core.c", b"TICK_MS = 200", b"TICK_MS = 0"),
+        ("state.h", b"HELLO_WITHIN_S = 10", b"HELLO_WITHIN_S = 0"),
+    )
+    key, lengths = bytes(KEY_BYTES), np.ones(1, np.uint32)
+    counts, optimizer = np.zeros(1, native.JOB_COUNTS), native.OptimizerRecord()
+    hello = HEADER.pack(MAGIC, Kind.HELLO, 0, KEY_BYTES, 7, 0.0) + key
+    with core_of(library) as (core, address, running):
+        job = library.job_new(
+            7, 1, 1, False, True, ctypes.byref(optimizer), 60.0, 1, native.address(lengths), key,
+            native.address(counts),
+        )  # fmt: skip
+        assert library.core_add(core, job)
+        with socket.create_connection(address, WITHIN) as worker:
+            worker.sendall(hello + HEADER.pack(MAGIC, Kind.PULL, 0, 0, 0, 0.0))
+            running.start()
+            assert HEADER.unpack(worker.recv(HEADER.size, socket.MSG_WAITALL))[1] == Kind.RESULT
+            assert worker.recv(4, socket.MSG_WAITALL) == bytes(4)
+            assert library.core_remove(core, 7)
+            assert worker.recv(1) == b""  # a refusal would come first
 
 
 def test_a_connection_that_a_core_cannot_watch_is_refused_at_once(monkeypatch):
@@ -337,29 +355,14 @@ static int limited(int epoll, int does, int file, struct epoll_event *event)
 }
 #define epoll_ctl limited
 enum { TICK_MS"""
-
-    def limiting(package, folder, suffixes):
-        files = read_folder(package, folder, suffixes)
-        return {**files, "core.c": files["core.c"].replace(b"enum { TICK_MS", limit)}
-
-    monkeypatch.setattr(native, "read_folder", limiting)
-    library = native.library.__wrapped__()
-    reports, into = os.pipe()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setblocking(False)
-        core = library.core_new(listener.fileno(), into)
-        running = threading.Thread(target=library.core_run, args=(core,), daemon=True)
+    library = changed_library(monkeypatch, ("core.c", b"enum { TICK_MS", limit))
+    with core_of(library) as (_, address, running):
         running.start()
         for rule in (Violation.CROWD, Violation.MAGIC):
-            with socket.create_connection(listener.getsockname(), WITHIN) as worker:
+            with socket.create_connection(address, WITHIN) as worker:
                 worker.sendall(bytes(HEADER.size))
                 _, kind, why, *_ = HEADER.unpack(worker.recv(HEADER.size, socket.MSG_WAITALL))
                 assert (kind, why) == (Kind.REFUSAL, rule)
-        assert library.core_stop(core)
-        running.join()
-        library.core_free(core)
-    for end in (reports, into):
-        os.close(end)
 
 
 def test_a_core_that_finds_no_memory_for_a_connection_waits_before_it_tries_again(monkeypatch):
@@ -367,29 +370,14 @@ def test_a_core_that_finds_no_memory_for_a_connection_waits_before_it_tries_agai
 int tries;
 #define accept4(...) (tries++, errno = ENOMEM, -1)
 enum { TICK_MS"""
-
-    def without(package, folder, suffixes):
-        files = read_folder(package, folder, suffixes)
-        return {**files, "core.c": files["core.c"].replace(b"enum { TICK_MS", without_memory)}
-
-    monkeypatch.setattr(native, "read_folder", without)
-    library = native.library.__wrapped__()
+    library = changed_library(monkeypatch, ("core.c", b"enum { TICK_MS", without_memory))
     tries = ctypes.c_int.in_dll(library, "tries")
-    reports, into = os.pipe()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setblocking(False)
-        core = library.core_new(listener.fileno(), into)
-        running = threading.Thread(target=library.core_run, args=(core,), daemon=True)
+    with core_of(library) as (_, address, running):
         running.start()
-        with socket.create_connection(listener.getsockname(), WITHIN):
+        with socket.create_connection(address, WITHIN):
             until(lambda: tries.value > 1)  # it tries again after the next tick
             running.join(0.5)
             assert tries.value < 20
-        assert library.core_stop(core)
-        running.join()
-        library.core_free(core)
-    for end in (reports, into):
-        os.close(end)
 
 
 @pytest.mark.parametrize("event", ["job", "job ended", "refused"])
