@@ -11,9 +11,9 @@ import typer
 
 from innet.errors import UsageError
 from innet.rpc.addresses import check_address, check_plain_text, served_address
-from innet.switch.constants import MAX_CORES
+from innet.switch.constants import MAX_CORES, MAX_PORTS
 from innet.switch.pcap import capture
-from innet.switch.ports import MAX_PORTS, Port, open_port
+from innet.switch.ports import Port, open_port
 from innet.telemetry import logs
 from innet.terminal.app import run
 from innet.terminal.options import (

@@ -14,7 +14,7 @@
 typedef unsigned __int128 uint128_t;
 typedef __int128 int128_t;
 
-enum { RT_MAX_PORTS = 1024, RT_ID_LEVELS = 5 };
+enum { RT_ID_LEVELS = 5 };
 
 struct count { uint64_t packets, bytes; };
 _Static_assert(sizeof(struct count) <= COUNTER_BYTES, "as in innet/switch/constants.py");
