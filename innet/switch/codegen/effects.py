@@ -8,6 +8,9 @@ TARGETS = {
 
 CLONES = frozenset({"clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress"})
 
+LEAVING = frozenset({"exit", "assert", "assume"})
+"""The primitives that can end a control."""
+
 SET_NO_FIELD = CLONES | {
     "register_write", "count", "exit", "no_op", "_jump", "_jump_if_zero", "resubmit", "recirculate",
     "generate_digest", "truncate", "log_msg", "assert", "assume",

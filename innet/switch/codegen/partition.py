@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from innet.switch import ir
-from innet.switch.codegen.effects import CLONES, SET_NO_FIELD, TARGETS
+from innet.switch.codegen.effects import CLONES, LEAVING, SET_NO_FIELD, TARGETS
 from innet.switch.codegen.references import fields_in
 
 _ACCESSES = {"register_read": (1, 2), "register_write": (0, 1), "execute_meter": (0, 1)}
@@ -185,7 +185,7 @@ class _Flow:
         at = _states(0, state, behind)
         left: State | None = None
         for number, step in enumerate(action.body):
-            if step.op in ("exit", "assert", "assume"):
+            if step.op in LEAVING:
                 left = _joined(left, at.get(number))
         return at.get(end), left
 
