@@ -29,7 +29,9 @@ from innet.switch.codegen import (
     spreading,
 )
 from innet.switch.codegen.headers import Headers
+from innet.switch.codegen.names import renamed
 from innet.switch.codegen.parsing import Parsing
+from innet.switch.codegen.partition import partition
 from innet.switch.codegen.registers import Registers
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
@@ -41,7 +43,9 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
     With `tracing`, the program logs what it does with every packet. Raises UnsupportedProgram.
     """
     scope = Scope(program, tracing=tracing)
-    program = scope.program
+    # A trace shows one packet after the other, so a program that traces runs on one core.
+    key = None if tracing else renamed(partition(program).key, scope.names)
+    program = scope.program  # with the names of C
     banks = data.banks(program.registers)
     # The steps of actions and parser states are primitives. `steps` renders them, and the others tell it
     # how to render theirs.
@@ -62,8 +66,8 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
     replication.functions(scope)
     packet.depart(scope)
     packet.process(scope)
-    key = spreading.key(scope, parsing)
-    spreading.fetch(scope, banks)
+    spreading.key_function(scope, parsing, key)
+    spreading.fetch_function(scope, banks)
     description.write(scope, banks, parsing.max_header_bytes(), is_keyed=key is not None)
     return "\n".join([*_includes(scope), *scope.text.lines]) + "\n"
 

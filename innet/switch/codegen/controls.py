@@ -132,7 +132,7 @@ def _run(scope: Scope, table: ir.Table, action: int, args: str) -> None:
     tracing.chosen(scope, scope.actions[action], args)
     scope.emit(f"    action_{action}(sw, s, p, {args}, length);")
     if any(step.op in LEAVING for step in scope.actions[action].body):
-        with scope.block("if (p->m.valid.none_)"):
+        with scope.block("if (p->m.exited_)"):
             scope.trace("Packet is marked for exit, interrupting pipeline")
             scope.emit("goto end;")
     if not table.by_hit:
