@@ -173,7 +173,7 @@ def test_the_address_that_is_left_is_served_if_another_is_deleted():
         for number in (1, SERVICE_NUMBER)
     )
     with Parameters(1 << 20) as kept:
-        device = ServerDevice(kept, [], 510, 511, lambda _: None)
+        device = ServerDevice(kept, [], 510, lambda _: None)
         with contextlib.closing(device):
             config = p4rt.ForwardingPipelineConfig(
                 p4info=artifact(64).p4info, p4_device_config=artifact(64).json
