@@ -161,7 +161,7 @@ class Client:
         self._executor = ThreadPoolExecutor(1, "pbox client")  # starts a thread on first use
         controls = np.array([each.fileno() for each in connections.controls], np.int32)
         self._client = self._library.client_new(len(cores), len(controls), native.address(controls))
-        if not self._client or not all(map(self._set_line, range(len(cores)), cores)):
+        if not self._client or not all(map(self._set_core, range(len(cores)), cores)):
             if self._client:
                 self._library.client_free(self._client)
             raise NoCapacity("this machine has no memory for a client: use more servers")
@@ -264,8 +264,8 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _set_line(self, number: int, core: CoreConnection) -> bool:
-        made: bool = self._library.client_set_line(
+    def _set_core(self, number: int, core: CoreConnection) -> bool:
+        made: bool = self._library.client_set_core(
             self._client, number, core.sock.fileno(), len(core.pieces), native.address(core.pieces)
         )
         return made

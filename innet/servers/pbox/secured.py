@@ -21,6 +21,7 @@ from innet.machine.threads import start
 from innet.rpc import tls
 from innet.rpc.revocation import Revocations
 from innet.rpc.roles import check_allowed
+from innet.servers.pbox.protocol import DEAD_AFTER_MS
 from innet.servers.pbox.relay import Relay, shut
 
 _HANDSHAKE_WITHIN_S = 10.0
@@ -28,7 +29,6 @@ _MOST_CONNECTIONS = 2048
 _METHOD = "Join"
 _BREATHER_S = 0.1
 _BACKLOG = 512
-_DEAD_AFTER_MS = 30000
 
 
 class ServerTls:
@@ -240,4 +240,4 @@ def _keep_alive(sock: socket.socket) -> None:
     """Let the kernel notice when a client's machine has died, as cores and the control side do it."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     notice_death(sock)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_AFTER_MS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER_MS)
