@@ -12,11 +12,11 @@ import numpy as np
 from innet.errors import InnetError, NotAuthorized, ParameterServerError, ServerLost
 from innet.machine.forks import close_in_children
 from innet.servers.pbox import messages, native
-from innet.servers.pbox.cores import parse_address
 from innet.servers.pbox.messages import Malformed, Registration
 from innet.servers.pbox.placement import FLOAT_BYTES, Placement, chunk_floats, place
 from innet.servers.pbox.protocol import HEADER, MAGIC, Kind
 from innet.servers.pbox.secured import ClientTls
+from innet.servers.pbox.sockets import parse_address
 
 if TYPE_CHECKING:
     from innet.servers.pbox.relay import Relay

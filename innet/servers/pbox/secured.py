@@ -22,7 +22,8 @@ from innet.rpc import tls
 from innet.rpc.revocation import Revocations
 from innet.rpc.roles import check_allowed
 from innet.servers.pbox.protocol import DEAD_AFTER_MS
-from innet.servers.pbox.relay import Relay, shut
+from innet.servers.pbox.relay import Relay
+from innet.servers.pbox.sockets import shut
 
 _HANDSHAKE_WITHIN_S = 10.0
 _MOST_CONNECTIONS = 2048
@@ -95,7 +96,7 @@ class Front:
         with self._lock:
             greeting = dict(self._greeting)
         for sock, thread in greeting.items():
-            shut(sock, socket.SHUT_RDWR)
+            shut(sock)
             thread.join()
         with self._lock:
             relays = set(self._relays)

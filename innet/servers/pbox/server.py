@@ -18,11 +18,12 @@ from innet.machine.forks import Owner, close_in_children
 from innet.machine.tcp import notice_death
 from innet.machine.threads import start
 from innet.servers.pbox import messages, native
-from innet.servers.pbox.cores import Core, Events, listen, parse_address, usable_cpus
-from innet.servers.pbox.handshakes import MOST_HANDSHAKES, Handshakes, shut
+from innet.servers.pbox.cores import Core, Events, usable_cpus
+from innet.servers.pbox.handshakes import MOST_HANDSHAKES, Handshakes
 from innet.servers.pbox.job_table import MOST_MEMBERS, JobTable
 from innet.servers.pbox.jobs import Member, ServedJob
 from innet.servers.pbox.secured import Front, ServerTls
+from innet.servers.pbox.sockets import listen, parse_address, shut
 
 _log = logging.getLogger("innet")
 _BREATHER_S = 0.1
