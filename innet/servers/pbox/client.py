@@ -333,7 +333,7 @@ class Client:
     def _failure(self, outcome: int) -> Exception:
         which = int(self._library.client_which(self._client))
         server = which if outcome == Outcome.TOLD else self._connections.server_of_core[which]
-        if why := self._connections.told(server):
+        if why := self._connections.sent_error(server):
             return why
         name = self._connections.addresses[server]
         if outcome == Outcome.REFUSED:

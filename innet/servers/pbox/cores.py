@@ -75,14 +75,14 @@ class Core:
 
 
 class Events(threading.Thread):
-    """A thread that reads the cores' events and calls `heard` with one ``EVENT`` after the other.
+    """A thread that reads the cores' events and calls `handle` with one ``EVENT`` after the other.
 
     Raises NoCapacity if too many files are open or there are too many threads.
     """
 
-    def __init__(self, heard: Callable[[np.void], None]) -> None:
+    def __init__(self, handle: Callable[[np.void], None]) -> None:
         super().__init__(name="pbox events")
-        self._heard = heard
+        self._handle = handle
         try:
             self._from, self.into = os.pipe()
         except OSError:
@@ -99,7 +99,7 @@ class Events(threading.Thread):
     def run(self) -> None:
         """Read events until there is one of no job."""
         while (event := self._read())["job"]:
-            self._heard(event)
+            self._handle(event)
 
     def close(self) -> None:
         """End the thread and close the pipe. Call it after the last core was closed."""
