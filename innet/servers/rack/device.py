@@ -41,5 +41,5 @@ class ServerDevice(Device):
         for table in service & written:
             found, _ = self.read([p4rt.Entity(table_entry={"table_id": table})])
             address = found[-1].table_entry.match[0].exact.value if found else b""
-            self._parameters.serve(int.from_bytes(address, "big"))
+            self._parameters.set_service(int.from_bytes(address, "big"))
         return results
