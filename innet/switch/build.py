@@ -1,6 +1,6 @@
 """The compiler run that turns generated C and the runtime into a library, cached by digest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from innet.errors import CompilerError
@@ -13,13 +13,12 @@ from innet.switch.sources import unchanged
 FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-pthread")
 
 
-def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None = None) -> Path:
+def compile_program(origin: bytes, generate: Callable[[], str], keep: Path | None = None) -> Path:
     """Compile a program's C and the runtime to a shared object, or find it in the cache.
 
-    `generate` makes the C. `key` has to cover everything that determines the C except for this
-    package's modules, because for a cached library `generate` is not called. If the modules' files
-    have changed since the import, they no longer show how the C is made, so the C itself is the key.
-    With `keep`, the compiled sources are also written to that folder. Raises CompilerError,
+    `generate` makes the C. For a cached library it is not called, because this takes long. So the key in
+    the cache is what the C is made from: `origin`, which is everything but this package's modules, and
+    the modules. With `keep`, the sources are also written to that folder. Raises CompilerError,
     IncompleteInstallation, and the exceptions of `generate`.
     """
     runtime = runtime_sources()
@@ -31,17 +30,23 @@ def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None =
         return {"program.c": generate().encode(), **headers, "runtime.o": shared}
 
     if keep:
-        files = {"program.c": generate().encode(), **runtime, HEADER: header(CONSTANTS)}
-        try:
-            write_files(keep, files)
-        except OSError as problem:
-            raise CompilerError(
-                f"the generated C cannot be written to {keep}: {problem.strerror}"
-            ) from None
+        _write_sources(keep, generate(), runtime)
     modules = unchanged()
-    origin = [generate().encode()] if modules is None else [key, *modules]
-    key_parts = [*origin, *runtime.values()]
-    return compile_library([*FLAGS, "-Wl,-Bsymbolic"], key_parts, sources, CONSTANTS)
+    # If files have changed since the import, they no longer show how the C is made: the C itself does.
+    key = [generate().encode()] if modules is None else [origin, *modules]
+    return compile_library(
+        [*FLAGS, "-Wl,-Bsymbolic"], [*key, *runtime.values()], sources, CONSTANTS
+    )
+
+
+def _write_sources(folder: Path, program: str, runtime: Mapping[str, bytes]) -> None:
+    files = {"program.c": program.encode(), **runtime, HEADER: header(CONSTANTS)}
+    try:
+        write_files(folder, files)
+    except OSError as problem:
+        raise CompilerError(
+            f"the generated C cannot be written to {folder}: {problem.strerror}"
+        ) from None
 
 
 def runtime_sources() -> dict[str, bytes]:

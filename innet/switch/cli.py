@@ -1,19 +1,32 @@
 """The command ``innet-switch``: a P4 switch in software, with simple_switch_grpc's options."""
 
 import sys
-from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated
 
-import structlog
 import typer
 
 from innet.errors import UsageError
-from innet.rpc.addresses import check_address, check_plain_text, served_address
-from innet.switch.constants import MAX_CORES
+from innet.switch.constants import MAX_PORTS
 from innet.switch.pcap import capture
-from innet.switch.ports import MAX_PORTS, Port, open_port
+from innet.switch.serving import (
+    DEFAULT_GRPC_ADDRESS,
+    Cores,
+    CpuPort,
+    GrpcAddress,
+    GrpcAuthority,
+    GrpcCertificate,
+    GrpcClientAuth,
+    GrpcInsecure,
+    GrpcKey,
+    GrpcTls,
+    Interfaces,
+    open_ports,
+    p4runtime_endpoint,
+    serve_until_stopped,
+)
 from innet.telemetry import logs
 from innet.terminal.app import run
 from innet.terminal.options import (
@@ -24,92 +37,8 @@ from innet.terminal.options import (
     Verbose,
     Version,
 )
-from innet.terminal.signals import StopRequest
-
-if TYPE_CHECKING:
-    import grpc
-
-    from innet.rpc.revocation import Revocations
-    from innet.switch.p4runtime.device import Device
-    from innet.switch.p4runtime.service import P4RuntimeService
 
 app = typer.Typer(context_settings=HELP_ON, pretty_exceptions_enable=False)
-_log = structlog.get_logger("innet.switch")
-
-# The options of every command that serves P4Runtime: the switch, and the server above the racks.
-Cores = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        max=MAX_CORES,
-        help="Run on up to N cores. A program whose state cannot be split runs on one core.",
-        metavar="N",
-    ),
-]
-Interfaces = Annotated[
-    list[str],
-    typer.Option(
-        "-i",
-        "--interface",
-        metavar="N@PORT",
-        help="Attach port N: a network interface, [b]1@eth0[/b], or [b]1@xdp:eth0[/b] and "
-        "[b]1@packet:eth0[/b] to choose between AF_XDP and a packet socket; a cable made of UDP, "
-        "[b]1@udp:LOCAL_IP:PORT/REMOTE_IP:PORT[/b]; or shared memory with a worker on this machine, "
-        "[b]1@shm:PATH[/b].",
-    ),
-]
-GrpcAddress = Annotated[
-    str,
-    typer.Option(
-        "--grpc-server-addr", metavar="HOST:PORT", help="The address to serve P4Runtime at."
-    ),
-]
-GrpcInsecure = Annotated[
-    bool,
-    typer.Option(
-        "--insecure",
-        help="Serve other machines without TLS. Anyone who connects may program the switch.",
-    ),
-]
-GrpcTls = Annotated[bool, typer.Option("--grpc-server-ssl", help="Serve P4Runtime over TLS.")]
-GrpcAuthority = Annotated[
-    Path | None,
-    typer.Option(
-        "--grpc-server-cacert", metavar="PEM", help="The authorities of the clients' certificates."
-    ),
-]
-GrpcCertificate = Annotated[
-    Path | None,
-    typer.Option("--grpc-server-cert", metavar="PEM", help="The server's certificate."),
-]
-GrpcKey = Annotated[
-    Path | None,
-    typer.Option(
-        "--grpc-server-key", metavar="PEM", help="The private key of the server's certificate."
-    ),
-]
-GrpcClientAuth = Annotated[
-    bool,
-    typer.Option(
-        "--grpc-server-with-client-auth",
-        help="Require a certificate from every client, and refuse those in the [b]revoked.txt[/b] beside "
-        "the server's certificate.",
-    ),
-]
-CpuPort = Annotated[int, typer.Option(help="The port that leads to the controller.")]
-DEFAULT_GRPC_ADDRESS = "127.0.0.1:9559"
-"""The default address of P4Runtime."""
-
-
-class Endpoint(NamedTuple):
-    """The address of P4Runtime. Without credentials, P4Runtime is served in plain text.
-
-    With `revocations`, revoked certificates of clients are refused.
-    """
-
-    address: str
-    credentials: "grpc.ServerCredentials | None" = None
-    revocations: "Revocations | None" = None
 
 
 @app.command()
@@ -173,6 +102,8 @@ def switch(
     -i 2@udp:127.0.0.1:9002/127.0.0.1:8002 --grpc-server-addr 127.0.0.1:9559[/b]
     """
     from innet.machine.descriptors import raise_descriptor_limit
+    from innet.switch.engine import Engine
+    from innet.switch.p4runtime.arbitration import Arbitration
     from innet.switch.p4runtime.device import Device
     from innet.switch.p4runtime.service import P4RuntimeService
 
@@ -185,110 +116,26 @@ def switch(
         grpc_address, grpc_certificate, grpc_key, grpc_authority,
         tls=grpc_tls, client_auth=grpc_client_auth, insecure=insecure,
     )  # fmt: skip
+    make_engine = partial(
+        Engine,
+        drop_port=drop_port,
+        keep=keep_generated,
+        seed=seed,
+        priority_queues=priority_queues,
+        tracing=log_console,
+        cores=cores,
+    )
+    arbitration = Arbitration(device_id)
     with ExitStack() as stack:
-        service = P4RuntimeService(device_id)
         ports = open_ports(interface, {cpu_port, drop_port}, stack)
         if pcap:
             capture(pcap, ports)
-        device = Device(
-            ports,
-            cpu_port,
-            drop_port,
-            service.send,
-            keep_generated,
-            seed=seed,
-            priority_queues=priority_queues,
-            tracing=log_console,
-            cores=cores,
-        )
+        device = Device(ports, cpu_port, arbitration.send, make_engine)
         stack.pop_all()  # from here on the device closes the ports
-        service.device = device
-        try:
-            if json:
-                device.load(_read(json))
-            serve_until_stopped(service, device, endpoint, metrics_address)
-        finally:
-            device.close()
-
-
-def serve_until_stopped(
-    service: "P4RuntimeService",
-    device: "Device",
-    endpoint: Endpoint,
-    metrics_address: str = "",
-) -> None:
-    """Serve a device over P4Runtime until SIGINT or SIGTERM, and metrics if there is an address.
-
-    The addresses are printed to standard output as soon as clients can connect. Raises UsageError.
-    """
-    from innet.switch.p4runtime.service import serve
-
-    with ExitStack() as stack:
-        metrics = ""
-        if metrics_address:
-            from innet.switch.metrics import serve_metrics
-
-            metrics = stack.enter_context(serve_metrics(device.stats, metrics_address))
-        server, port = serve(service, *endpoint)
-        stack.callback(lambda: server.stop(grace=0.5).wait())
-        stack.callback(service.arbitration.close)
-        stop = StopRequest()  # before the addresses are printed, so that no signal is missed
-        sys.stdout.write(f"P4Runtime {served_address(endpoint.address, port)}\n")
-        if metrics:
-            sys.stdout.write(f"Metrics {metrics}\n")
-        sys.stdout.flush()
-        _log.info("ready", device_id=service.device_id, ports=device.port_specs)
-        stop.wait()
-
-
-def p4runtime_endpoint(
-    address: str,
-    certificate: Path | None,
-    key: Path | None,
-    authority: Path | None,
-    *,
-    tls: bool,
-    client_auth: bool,
-    insecure: bool,
-) -> Endpoint:
-    """Return the address and the credentials for P4Runtime.
-
-    The TLS options are those of simple_switch_grpc. Without TLS, an address that other machines can
-    reach needs `insecure`. Raises UsageError.
-    """
-    from innet.switch.p4runtime.credentials import TlsFiles
-
-    check_address(address, "--grpc-server-addr")
-    if not tls:
-        if not insecure:
-            check_plain_text(address, "serve P4Runtime over TLS with --grpc-server-ssl")
-        if insecure or certificate or key or authority or client_auth:
-            _log.warning("P4Runtime is not encrypted, and every client may program this switch")
-        return Endpoint(address)
-    if not certificate or not key:
-        raise UsageError("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
-    if not client_auth:
-        _log.warning("without --grpc-server-with-client-auth every client may program this switch")
-    files = TlsFiles(certificate, key, authority, client_auth)
-    return Endpoint(address, files.credentials(), files.revocations())
-
-
-def open_ports(specs: Iterable[str], taken: set[int], stack: ExitStack) -> list[Port]:
-    """Open the ports that the options name, and add their numbers to `taken`. `stack` closes them.
-
-    Raises UsageError.
-    """
-    ports: list[Port] = []
-    for spec in specs:
-        port = open_port(spec)
-        stack.callback(port.close)
-        if port.number in taken:
-            raise UsageError(
-                f"port {spec!r}: the number {port.number} is in use: choose another one"
-            )
-        taken.add(port.number)
-        ports.append(port)
-    return ports
+    with closing(device):
+        if json:
+            device.load(_read(json))
+        serve_until_stopped(P4RuntimeService(device, arbitration), endpoint, metrics_address)
 
 
 def _check_numbers(cpu_port: int, drop_port: int) -> None:

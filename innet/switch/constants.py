@@ -23,6 +23,9 @@ NO_BUNDLE = 0xFFFFFFFF
 MAX_FRAME = 1 << 16
 """The most bytes of a frame."""
 
+MAX_PORTS = 1 << 9
+"""The ports that a program can name: v1model has 9 bits for a port."""
+
 MAX_GROUPS, MAX_SESSIONS = 1 << 16, 1 << 15
 """The multicast groups and the clone sessions that a program can name."""
 
@@ -58,6 +61,7 @@ CONSTANTS: Constants = {
     "RT_MISS": MISS,
     "RT_NO_BUNDLE": NO_BUNDLE,
     "RT_MAX_FRAME": MAX_FRAME,
+    "RT_MAX_PORTS": MAX_PORTS,
     "RT_MAX_GROUPS": MAX_GROUPS,
     "RT_MAX_SESSIONS": MAX_SESSIONS,
     "RT_MAX_CORES": MAX_CORES,

@@ -22,7 +22,7 @@ import structlog
 from innet.errors import UsageError
 from innet.machine.numbers import is_number
 from innet.machine.sockets import enlarge_buffers, join_datagrams
-from innet.switch.constants import PortKind
+from innet.switch.constants import MAX_PORTS, PortKind
 from innet.switch.xdp import Xdp, open_xdp, other_use
 
 _ETH_P_ALL = 3
@@ -31,7 +31,6 @@ _PACKET_MR_PROMISC = 1
 _PACKET_AUXDATA = 8
 _PACKET_IGNORE_OUTGOING = 23
 _SOL_PACKET = 263
-MAX_PORTS = 512  # v1model has 9 bits for a port
 
 _WAYS = ("xdp:", "packet:")
 _log = structlog.get_logger("innet.switch")

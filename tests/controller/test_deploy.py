@@ -23,6 +23,7 @@ from innet.errors import UsageError
 from innet.p4 import tofino
 from innet.p4.artifacts import artifact
 from innet.rpc import innet_pb2 as pb
+from innet.switch.p4runtime.arbitration import Arbitration
 from innet.switch.p4runtime.device import Device
 from innet.switch.p4runtime.service import P4RuntimeService, serve
 from innet.wire.frames import Address
@@ -110,14 +111,13 @@ def recording(monkeypatch, servicer: type, requests: list[Any]) -> None:
 def embedded():
     """Serve the embedded switch, in this process, without ports. Yields its address."""
     with tempfile.TemporaryDirectory() as folder:
-        service = P4RuntimeService(0)
-        service.device = Device([], 510, 511, lambda _: None)
-        server, _ = serve(service, f"unix:{folder}/control")
+        device = Device([], 510, lambda _: None)
+        server, _ = serve(P4RuntimeService(device, Arbitration(0)), f"unix:{folder}/control")
         try:
             yield f"unix:{folder}/control"
         finally:
             server.stop(grace=None).wait()
-            service.device.close()
+            device.close()
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -251,7 +251,7 @@ def test_after_counts_that_did_not_come_the_client_is_not_used_any_more():
             client.push_pull(ones())
 
 
-@pytest.mark.parametrize("function", ["client_new", "client_set_line"])
+@pytest.mark.parametrize("function", ["client_new", "client_set_core"])
 def test_a_client_without_memory_is_refused_and_leaves_the_job(server, monkeypatch, function):
     monkeypatch.setattr(native, "library", partial(Failing, native.library(), function))
     with pytest.raises(NoCapacity, match="no memory for a client"):

@@ -28,7 +28,7 @@ LANES_AT = ENCAPSULATION_BYTES + HEADER_BYTES
 @pytest.fixture
 def kept():
     with Parameters(1 << 20) as made:
-        made.serve(SERVICE_NUMBER)
+        made.set_service(SERVICE_NUMBER)
         yield made
 
 
@@ -158,9 +158,9 @@ def test_everything_else_leaves_as_it_is(begun: Parameters, frame: bytes):
 
 
 def test_what_others_send_through_the_server_is_let_alone(begun: Parameters):
-    begun.serve(SERVICE_NUMBER - 1)
+    begun.set_service(SERVICE_NUMBER - 1)
     assert begun.answer(step(ONES)) == step(ONES)
-    begun.serve(SERVICE_NUMBER)
+    begun.set_service(SERVICE_NUMBER)
     assert begun.counts()["steps"] == 0
     np.testing.assert_array_equal(floats(begun.answer(step(ONES))), VALUES - 1)
 
@@ -173,7 +173,7 @@ def test_the_address_that_is_left_is_served_if_another_is_deleted():
         for number in (1, SERVICE_NUMBER)
     )
     with Parameters(1 << 20) as kept:
-        device = ServerDevice(kept, [], 510, 511, lambda _: None)
+        device = ServerDevice(kept, [], 510, lambda _: None)
         with contextlib.closing(device):
             config = p4rt.ForwardingPipelineConfig(
                 p4info=artifact(64).p4info, p4_device_config=artifact(64).json
@@ -199,7 +199,7 @@ def test_who_is_silent_makes_room():
     bytes_of_a_job = 3 * 16 + WIDTH * 4
     for silent_s, room in (60.0, False), (0.0, True):
         with Parameters(bytes_of_a_job, silent_s) as kept:
-            kept.serve(SERVICE_NUMBER)
+            kept.set_service(SERVICE_NUMBER)
             for job in (1, 2):
                 kept.answer(describe(job=job))
                 done = kept.answer(begin(VALUES, job=job))

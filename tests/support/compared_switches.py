@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -25,6 +26,8 @@ from waiting import WITHIN, until
 from innet.machine.sockets import enlarge_buffers
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.switch.constants import PortKind
+from innet.switch.engine import Engine
+from innet.switch.p4runtime.arbitration import Arbitration
 from innet.switch.p4runtime.device import Device
 from innet.switch.p4runtime.service import P4RuntimeService, serve
 from innet.switch.ports import Port
@@ -105,14 +108,15 @@ def embedded(given: Program, cores: int = 1) -> Iterator[Target]:
                 enlarge_buffers(end)
             near.append(Port(number, "pair", inner, PortKind.FRAMES))
         address = f"unix:{stack.enter_context(tempfile.TemporaryDirectory())}/control"
-        service = P4RuntimeService(0)
-        service.device = Device(near, _CPU_PORT, DROP_PORT, lambda _: None, cores=cores)
-        stack.callback(service.device.close)
-        server, _ = serve(service, address)
+        make_engine = partial(Engine, drop_port=DROP_PORT, cores=cores)
+        device = stack.enter_context(
+            contextlib.closing(Device(near, _CPU_PORT, lambda _: None, make_engine))
+        )
+        server, _ = serve(P4RuntimeService(device, Arbitration(0)), address)
         stack.callback(lambda: server.stop(grace=None).wait())
         controller = stack.enter_context(Controller(address, 1))
         controller.configure(given)
-        yield _Embedded(controller, service.device, far)
+        yield _Embedded(controller, device, far)
 
 
 # -- BMv2 ----------------------------------------------------------------------------------------

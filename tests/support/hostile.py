@@ -12,7 +12,7 @@ TEXTS = (
     "%n%s%1000000d",     "*/ __attribute__((constructor)) static void run(void) {} /*",
     "\r\n#error x\n", "\0", "ä\u202e¥", "\ud7ff",
     "int", "while", "_Pragma", "asm", "typeof", "linux", "errno", "NULL", "LIMBS", "struct phv", "valid",
-    "none_", "end_", "common_", "path",
+    "none_", "exited_", "end_", "common_", "path",
     "rt_lookup", "sw", "p", "a", "i", "r0", "v0", "key", "main", "p4_",
     "p4_p4_a", "1", "", " ", "(const uint8_t[]){", "limbs_add(", "x" * 5000,
 )  # fmt: skip

@@ -44,7 +44,7 @@ def run(seed: int, frames: int) -> dict[str, int]:
     libc.free.argtypes = (ctypes.c_void_p,)
     good = [frame(chance, numbers) for _ in range(200)]
     with native.Parameters(10_000, silent_s=0.0) as kept, np.errstate(over="ignore"):
-        kept.serve(SERVICE_NUMBER)
+        kept.set_service(SERVICE_NUMBER)
         for _ in range(frames):
             left = frame(chance, numbers)
             if chance.random() < 0.3:

@@ -80,7 +80,7 @@ def test_what_anybody_may_ask_has_to_be_short(switch):
 def test_a_request_that_reads_too_many_entities_is_refused(monkeypatch):
     """Anybody may read, and a short request can be for millions of cells."""
     monkeypatch.setattr(device, "MAX_READ", 6)
-    with contextlib.closing(device.Device([], 510, 511, lambda _: None)) as made:
+    with contextlib.closing(device.Device([], 510, lambda _: None)) as made:
         config = p4rt.ForwardingPipelineConfig(
             p4info=control_plane.PROGRAM.p4info, p4_device_config=control_plane.PROGRAM.json
         )

@@ -18,9 +18,9 @@ from tiny_programs import FOLDER, program
 
 from innet.errors import UsageError
 from innet.servers.rack.cli import rack_server
-from innet.switch.cli import Endpoint, p4runtime_endpoint
 from innet.switch.cli import switch as switch_command
 from innet.switch.ports import open_port
+from innet.switch.serving import Endpoint, p4runtime_endpoint
 
 NEEDS = ("--no-p4", "--grpc-server-addr", "127.0.0.1:0")
 

@@ -30,6 +30,8 @@ from waiting import WITHIN
 
 from innet.p4runtime import code_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.switch.p4runtime.arbitration import Arbitration
+from innet.switch.p4runtime.device import Device
 from innet.switch.p4runtime.service import P4RuntimeService
 
 
@@ -137,7 +139,7 @@ def test_a_switch_serves_only_so_many_streams():
 
 
 def test_a_stream_that_has_ended_does_not_become_primary_later():
-    service, handled = P4RuntimeService(0), threading.Event()
+    arbitration, handled = Arbitration(0), threading.Event()
 
     def requests() -> Iterator[p4rt.StreamMessageRequest]:
         for election in (1, 2):
@@ -149,12 +151,13 @@ def test_a_stream_that_has_ended_does_not_become_primary_later():
         handled.set()
 
     ended = threading.Event()
-    answers = service._answers(requests())
-    assert next(answers).arbitration.status.code == code_pb2.OK
-    answers.close()  # as gRPC does when an answer finds no client any more
-    ended.set()
-    assert handled.wait(WITHIN)
-    assert service.arbitration.primaries() == []
+    with contextlib.closing(Device([], 510, arbitration.send)) as device:
+        answers = P4RuntimeService(device, arbitration)._answers(requests())
+        assert next(answers).arbitration.status.code == code_pb2.OK
+        answers.close()  # as gRPC does when an answer finds no client any more
+        ended.set()
+        assert handled.wait(WITHIN)
+    assert arbitration.primaries() == []
 
 
 def test_large_entities_are_read_in_messages_that_any_client_takes(primary):

@@ -68,8 +68,8 @@ def serve(
     HOST:PORT[/b].
     """
     from innet.machine.descriptors import raise_descriptor_limit
-    from innet.servers.pbox.cores import parse_address
     from innet.servers.pbox.server import Server
+    from innet.servers.pbox.sockets import parse_address
 
     parse_address(address, "--address")
     if not (tls_folder or insecure):

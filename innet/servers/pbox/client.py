@@ -16,13 +16,12 @@ from innet.machine.forks import Owner
 from innet.machine.threads import OwnedLock
 from innet.servers.pbox import native
 from innet.servers.pbox.connections import Connections, CoreConnection, closed, open_connections
+from innet.servers.pbox.keys import Arrays, Keys
 from innet.servers.pbox.messages import Registration
 from innet.servers.pbox.optimizers import Optimizer
 from innet.servers.pbox.placement import CHUNK_BYTES
 from innet.servers.pbox.protocol import VIOLATIONS, Kind, Outcome
 from innet.servers.pbox.secured import ClientTls
-
-Arrays = Sequence[np.ndarray]
 
 _SLICE_MS = 100
 _SERVERS_SLACK_S = 5.0
@@ -108,7 +107,7 @@ def connect(
     if initial is not None:
         if not optimizer:
             raise UsageError("initial parameters need an optimizer: give one as well")
-        _check_arrays("initial", initial, names, sizes, range(len(sizes)))
+        Keys(registration.names, registration.sizes).check("initial", initial)
     connections, cores = open_connections(
         [addresses] if isinstance(addresses, str) else addresses,
         registration,
@@ -148,7 +147,7 @@ class Client:
         self.rank, self.workers = registration.rank, registration.workers
         self.lr = rate
         """The learning rate of the calls that follow. It must be the same for all workers of a step."""
-        self._names, self._sizes = registration.names, registration.sizes
+        self._keys = Keys(registration.names, registration.sizes)
         self._timeout = registration.timeout_s + _SERVERS_SLACK_S
         self._optimizes = registration.optimizer is not None
         self._connections = connections
@@ -161,7 +160,7 @@ class Client:
         self._executor = ThreadPoolExecutor(1, "pbox client")  # starts a thread on first use
         controls = np.array([each.fileno() for each in connections.controls], np.int32)
         self._client = self._library.client_new(len(cores), len(controls), native.address(controls))
-        if not self._client or not all(map(self._set_line, range(len(cores)), cores)):
+        if not self._client or not all(map(self._set_core, range(len(cores)), cores)):
             if self._client:
                 self._library.client_free(self._client)
             raise NoCapacity("this machine has no memory for a client: use more servers")
@@ -180,11 +179,9 @@ class Client:
     def _push_pull(
         self, gradients: Arrays, out: Arrays | None, keys: Sequence[int] | None, rate: float
     ) -> None:
-        self._check("gradients", gradients, keys)
+        self._keys.check("gradients", gradients, keys, writeable=out is None)
         if out is not None:
-            self._check("out", out, keys, writeable=True)
-        else:
-            self._check("gradients", gradients, keys, writeable=True)
+            self._keys.check("out", out, keys, writeable=True)
         self._exchange(Kind.PUSH, gradients, gradients if out is None else out, keys, rate)
 
     def submit(
@@ -208,7 +205,7 @@ class Client:
 
     def pull(self, out: Arrays, *, keys: Sequence[int] | None = None) -> None:
         """Put the present parameters into `out`, without a step. Raises as :meth:`push_pull`."""
-        self._check("out", out, keys, writeable=True)
+        self._keys.check("out", out, keys, writeable=True)
         self._exchange(Kind.PULL, out, out, keys)
 
     def counts(self) -> dict[str, int]:
@@ -264,8 +261,8 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _set_line(self, number: int, core: CoreConnection) -> bool:
-        made: bool = self._library.client_set_line(
+    def _set_core(self, number: int, core: CoreConnection) -> bool:
+        made: bool = self._library.client_set_core(
             self._client, number, core.sock.fileno(), len(core.pieces), native.address(core.pieces)
         )
         return made
@@ -288,8 +285,8 @@ class Client:
     ) -> None:
         with self._exchanging:
             self._check_usable()
-            count = len(self._sizes)
-            numbers = range(count) if keys is None else keys
+            count = len(self._keys.sizes)
+            numbers = self._keys.numbers(keys)
             source, target = (ctypes.c_void_p * count)(), (ctypes.c_void_p * count)()
             wanted = np.zeros(count, np.bool_)
             for key, gradient, result in zip(numbers, gradients, out, strict=True):
@@ -333,7 +330,7 @@ class Client:
     def _failure(self, outcome: int) -> Exception:
         which = int(self._library.client_which(self._client))
         server = which if outcome == Outcome.TOLD else self._connections.server_of_core[which]
-        if why := self._connections.told(server):
+        if why := self._connections.sent_error(server):
             return why
         name = self._connections.addresses[server]
         if outcome == Outcome.REFUSED:
@@ -353,48 +350,3 @@ class Client:
             raise ParameterServerError(
                 f"the client cannot be used after an error, so close it and connect again: {self._broken}"
             ) from self._broken
-
-    def _check(
-        self, what: str, arrays: Arrays, keys: Sequence[int] | None, *, writeable: bool = False
-    ) -> None:
-        numbers = range(len(self._sizes)) if keys is None else keys
-        if keys is not None and (
-            len(set(keys)) != len(keys) or not all(0 <= key < len(self._sizes) for key in keys)
-        ):
-            raise UsageError(
-                f"keys {list(keys)}: give numbers from 0 to {len(self._sizes) - 1}, each once"
-            )
-        _check_arrays(what, arrays, self._names, self._sizes, numbers, writeable=writeable)
-
-
-def _check_arrays(
-    what: str,
-    arrays: Arrays,
-    names: Sequence[str],
-    sizes: Sequence[int],
-    numbers: Sequence[int],
-    *,
-    writeable: bool = False,
-) -> None:
-    if len(arrays) != len(numbers):
-        raise UsageError(f"{what}: {len(arrays)} arrays for {len(numbers)} keys: give one for each")
-    for array, key in zip(arrays, numbers, strict=True):
-        fits = (
-            isinstance(array, np.ndarray)
-            and array.dtype == np.float32
-            and array.size == sizes[key]
-            and array.flags.c_contiguous
-            and (array.flags.writeable or not writeable)
-        )
-        if not fits:
-            raise UsageError(
-                f"{what}: key {names[key]} needs a C-contiguous{' writeable' * writeable} float32 array "
-                f"of {sizes[key]} elements, not {_describe(array)}"
-            )
-
-
-def _describe(array: object) -> str:
-    if not isinstance(array, np.ndarray):
-        return type(array).__name__
-    layout = "" if array.flags.c_contiguous else ", not contiguous"
-    return f"{array.dtype} of {array.size}{layout}{'' if array.flags.writeable else ', read-only'}"

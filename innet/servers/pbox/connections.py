@@ -12,11 +12,11 @@ import numpy as np
 from innet.errors import InnetError, NotAuthorized, ParameterServerError, ServerLost
 from innet.machine.forks import close_in_children
 from innet.servers.pbox import messages, native
-from innet.servers.pbox.cores import parse_address
 from innet.servers.pbox.messages import Malformed, Registration
 from innet.servers.pbox.placement import FLOAT_BYTES, Placement, chunk_floats, place
 from innet.servers.pbox.protocol import HEADER, MAGIC, Kind
 from innet.servers.pbox.secured import ClientTls
+from innet.servers.pbox.sockets import parse_address
 
 if TYPE_CHECKING:
     from innet.servers.pbox.relay import Relay
@@ -121,7 +121,7 @@ class Connections:
             sock.sendall(hello)
             sock.setblocking(False)
         except OSError as why:
-            raise self.told(server) or ServerLost(
+            raise self.sent_error(server) or ServerLost(
                 f"a core of the parameter server at {self.addresses[server]}, at {host}:{where[1]}, "
                 f"does not answer ({why}): let firewalls pass all ports of this host, and see to it "
                 "that workers can reach the server's --data-host"
@@ -133,7 +133,9 @@ class Connections:
             self.controls[server].settimeout(self._timeout)
             messages.send(self.controls[server], message)
         except OSError as why:
-            raise self.told(server) or ServerLost(_broken(self.addresses[server], why)) from None
+            raise self.sent_error(server) or ServerLost(
+                _broken(self.addresses[server], why)
+            ) from None
 
     def tell_all(self, message: Mapping[str, Any]) -> None:
         """Send all servers a message. Raises the error that a server has sent, or ServerLost."""
@@ -146,9 +148,9 @@ class Connections:
         Raises the error that the server has sent, or ServerLost.
         """
         self.tell(server, message)
-        return self.hear(server)[answer]
+        return self.receive(server)[answer]
 
-    def hear(self, server: int, within: float | None = None) -> dict[str, Any]:
+    def receive(self, server: int, within: float | None = None) -> dict[str, Any]:
         """Return a server's next message. Raises the error that it contains, or ServerLost."""
         message = self._receive(server, within)
         if "error" in message:
@@ -178,9 +180,9 @@ class Connections:
     def await_ready(self) -> None:
         """Wait until all servers have the initial parameters."""
         for server in self.servers:
-            self.hear(server)
+            self.receive(server)
 
-    def told(self, server: int) -> InnetError | None:
+    def sent_error(self, server: int) -> InnetError | None:
         """Return the error with which a server has ended the job, or None if it sends none in time.
 
         An error that another server has sent counts as well. If the server's process has ended, its
@@ -249,7 +251,7 @@ def open_connections(
                 # The server does not wait long for a registration, and others may have started late.
                 endpoints[server] = _greet(connections, server)
             connections.tell(server, replace(complete, server=server).message())
-            answer = connections.hear(server)
+            answer = connections.receive(server)
             for key, where in zip(answer["keys"], endpoints[server], strict=True):
                 content = bytes.fromhex(key)
                 hello = HEADER.pack(

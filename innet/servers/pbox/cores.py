@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from innet.errors import NoCapacity, UsageError
-from innet.machine.forks import close_in_children
-from innet.machine.numbers import is_port
+from innet.errors import NoCapacity
 from innet.machine.threads import start
 from innet.servers.pbox import native
 
@@ -77,14 +75,14 @@ class Core:
 
 
 class Events(threading.Thread):
-    """A thread that reads the cores' events and calls `heard` with one ``EVENT`` after the other.
+    """A thread that reads the cores' events and calls `handle` with one ``EVENT`` after the other.
 
     Raises NoCapacity if too many files are open or there are too many threads.
     """
 
-    def __init__(self, heard: Callable[[np.void], None]) -> None:
+    def __init__(self, handle: Callable[[np.void], None]) -> None:
         super().__init__(name="pbox events")
-        self._heard = heard
+        self._handle = handle
         try:
             self._from, self.into = os.pipe()
         except OSError:
@@ -101,7 +99,7 @@ class Events(threading.Thread):
     def run(self) -> None:
         """Read events until there is one of no job."""
         while (event := self._read())["job"]:
-            self._heard(event)
+            self._handle(event)
 
     def close(self) -> None:
         """End the thread and close the pipe. Call it after the last core was closed."""
@@ -118,29 +116,6 @@ class Events(threading.Thread):
     def _read(self) -> np.void:
         event: np.void = np.frombuffer(os.read(self._from, native.EVENT.itemsize), native.EVENT)[0]
         return event
-
-
-def listen(host: str, port: int, setting: str) -> socket.socket:
-    """Return a listening TCP socket. Raises UsageError that names `setting`, the caller's option."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=512)
-    except OSError as why:
-        raise UsageError(f"{setting}: cannot listen at {host}:{port}: {why.strerror}") from None
-    close_in_children(listener)
-    return listener
-
-
-def parse_address(address: str, setting: str) -> tuple[str, int]:
-    """Return the host and the port of ``HOST:PORT``. Raises UsageError."""
-    host, _, port = address.rpartition(":")
-    try:
-        host.encode("idna")  # as a look-up of the name does
-    except UnicodeError:
-        host = ""
-    if not (host and is_port(port)):
-        raise UsageError(f"{setting} {address!r} is not HOST:PORT")
-    return host.strip("[]"), int(port)
 
 
 def usable_cpus(count: int) -> Sequence[int]:

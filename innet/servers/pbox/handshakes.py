@@ -9,6 +9,7 @@ from typing import Any
 from innet.errors import InnetError
 from innet.servers.pbox import messages
 from innet.servers.pbox.messages import Registration
+from innet.servers.pbox.sockets import shut
 
 MOST_HANDSHAKES = 512
 """Handshakes under way at the same time. When another one comes, the oldest of them is closed."""
@@ -90,9 +91,3 @@ class Handshakes:
             yield
         finally:
             self._large.release()
-
-
-def shut(sock: socket.socket) -> None:
-    """Shut down a connection that another thread may be reading from."""
-    with contextlib.suppress(OSError):  # it is gone
-        sock.shutdown(socket.SHUT_RDWR)

@@ -37,19 +37,18 @@ class JobTable:
         with self._lock:
             return {name: job.stats() for name, job in self._jobs.items()}, self._reserved()
 
-    def join(self, who: Registration, member: Member) -> ServedJob:
+    def join(self, registration: Registration, member: Member) -> ServedJob:
         """Add a worker to its job. Jobs are created one at a time. Existing jobs go on meanwhile.
 
         Raises UsageError, NotAuthorized, AlreadyExists and NoCapacity.
         """
-        if who.cores[who.server] != len(self._cores):
-            raise UsageError(
-                f"this server has {len(self._cores)} cores, not {who.cores[who.server]}"
-            )
-        if job := self._add(who, member):
+        described = registration.cores[registration.server]
+        if described != len(self._cores):
+            raise UsageError(f"this server has {len(self._cores)} cores, not {described}")
+        if job := self._add(registration, member):
             return job
         with self._creating:
-            return self._add(who, member) or self._create(who, member)
+            return self._add(registration, member) or self._create(registration, member)
 
     def leave(self, job: ServedJob, rank: int) -> None:
         """Remove a worker from its job."""
@@ -57,7 +56,9 @@ class JobTable:
             job.leave(rank)
             self._file_away(job)
 
-    def obey(self, message: dict[str, Any], job: ServedJob, rank: int, member: Member) -> None:
+    def handle_message(
+        self, message: dict[str, Any], job: ServedJob, rank: int, member: Member
+    ) -> None:
         """Carry out a worker's request. Raises NotAuthorized if the worker may not send it."""
         with self._lock:
             match message:
@@ -72,7 +73,7 @@ class JobTable:
                         f"worker {rank} may not send this request: {str(message)[:80]}"
                     )
 
-    def hear(self, event: np.void) -> None:
+    def handle_event(self, event: np.void) -> None:
         """React to an event of a core."""
         number = int(event["job"])
         with self._lock:
@@ -81,7 +82,7 @@ class JobTable:
                 return
             for job in [*self._jobs.values()]:
                 if job.number == number:
-                    job.hear(event)
+                    job.handle_event(event)
                     self._file_away(job)
 
     def close(self, why: InnetError) -> None:
@@ -92,32 +93,34 @@ class JobTable:
                 job.end(why)
 
     def _add(
-        self, who: Registration, member: Member, new: ServedJob | None = None
+        self, registration: Registration, member: Member, new: ServedJob | None = None
     ) -> ServedJob | None:
         with self._lock:
             if self._closed:
                 raise UsageError("the parameter server is being closed")
             if sum(len(each.members) for each in self._jobs.values()) >= MOST_MEMBERS:
                 raise NoCapacity(f"this server is full, with {MOST_MEMBERS} workers: use another")
-            job = self._jobs.get(who.job) or new
+            job = self._jobs.get(registration.job) or new
             if not job:
                 return None
             if new:
-                self._jobs[who.job] = new
-                self._report("job", job=who.job, workers=who.workers, bytes=new.bytes)
-            keys = job.join(who, member)
+                self._jobs[registration.job] = new
+                self._report(
+                    "job", job=registration.job, workers=registration.workers, bytes=new.bytes
+                )
+            keys = job.join(registration, member)
             member.tell({"job": job.number, "keys": keys})
             if job.ready:
                 member.tell({"ready": True})
             return job
 
-    def _create(self, who: Registration, member: Member) -> ServedJob:
+    def _create(self, registration: Registration, member: Member) -> ServedJob:
         with self._lock:
             left = self._memory - self._reserved()
         self._last_number += 1
-        job = ServedJob(self._last_number, who, self._cores, left)
+        job = ServedJob(self._last_number, registration, self._cores, left)
         try:
-            self._add(who, member, job)
+            self._add(registration, member, job)
         except InnetError:
             job.end(None)
             raise

@@ -89,24 +89,24 @@ class ServedJob:
         ]
         self.bytes = self._reserve(lengths, most_bytes)
 
-    def join(self, who: Registration, member: Member) -> list[str]:
+    def join(self, worker: Registration, member: Member) -> list[str]:
         """Admit a worker. Return its keys, one for each core.
 
         Raises NotAuthorized, UsageError and AlreadyExists.
         """
-        if not hmac.compare_digest(_digest(who.token), self._token):
+        if not hmac.compare_digest(_digest(worker.token), self._token):
             raise NotAuthorized(
-                f"the token is not that of the job {who.job!r}: use the same as its first worker"
+                f"the token is not that of the job {worker.job!r}: use the same as its first worker"
             )
-        self.registration.check_same_job(who)
-        if who.rank in self.joined:
+        self.registration.check_same_job(worker)
+        if worker.rank in self.joined:
             raise AlreadyExists(
-                f"worker {who.rank} of the job {who.job!r} has joined already: give every worker "
+                f"worker {worker.rank} of the job {worker.job!r} has joined already: give every worker "
                 "a rank of its own"
             )
-        self.joined.add(who.rank)
-        self.members[who.rank] = member
-        return [keys[who.rank].hex() for keys in self._keys]
+        self.joined.add(worker.rank)
+        self.members[worker.rank] = member
+        return [keys[worker.rank].hex() for keys in self._keys]
 
     def set_ready(self) -> None:
         """Tell all workers that the parameters have their initial values."""
@@ -128,7 +128,7 @@ class ServedJob:
         elif rank == 0 and not self.ready:
             self.end(WorkerLost("worker 0 has left before the parameters had their initial values"))
 
-    def hear(self, event: np.void) -> None:
+    def handle_event(self, event: np.void) -> None:
         """React to an event of a core."""
         rank = int(event["rank"])
         match int(event["kind"]):

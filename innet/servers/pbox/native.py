@@ -9,6 +9,7 @@ from innet.machine.packaged import read_folder
 from innet.native.compiler import compile_library
 from innet.native.constants import Constants
 from innet.servers.pbox.protocol import (
+    DEAD_AFTER_MS,
     HEADER,
     KEY_BYTES,
     MAGIC,
@@ -34,6 +35,7 @@ _CONSTANTS: Constants = {
     "HEADER_BYTES": HEADER.size,
     "KEY_BYTES": KEY_BYTES,
     "MOST_WORKERS": MOST_WORKERS,
+    "DEAD_AFTER_MS": DEAD_AFTER_MS,
     "KIND": Kind,
     "BAD": Violation,
     "EVENT": CoreEvent,
@@ -107,7 +109,7 @@ def _declare(loaded: ctypes.CDLL) -> ctypes.CDLL:
         "core_run": (None, (thing,)),
         "core_free": (None, (thing,)),
         "client_new": (thing, (u32, u32, thing)),
-        "client_set_line": (flag, (thing, u32, number, u32, thing)),
+        "client_set_core": (flag, (thing, u32, number, u32, thing)),
         "client_begin": (None, (thing, u8, thing, thing, thing, real)),
         "client_exchange": (number, (thing, number)),
         "client_bytes": (u64, (thing,)),

@@ -13,6 +13,9 @@ HEADER = struct.Struct("<IB3xIIQd")
 KEY_BYTES = 16
 """The size of the key with which a worker proves to a core that it belongs to a job."""
 
+DEAD_AFTER_MS = 30_000
+"""The time after which a connection breaks if the peer's machine confirms nothing that was sent to it."""
+
 MOST_WORKERS = 256
 """The most workers of a job."""
 

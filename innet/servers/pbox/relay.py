@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from innet.errors import NotAuthorized
 from innet.machine.forks import close_in_children
 from innet.machine.threads import start
+from innet.servers.pbox.sockets import shut
 
 _BUFFER_BYTES = 1 << 18
 _LOOK_EVERY_S = 1.0
@@ -59,7 +60,7 @@ class Relay:
 
     def close(self) -> None:
         """End the connection and the thread."""
-        shut(self._secured, socket.SHUT_RDWR)
+        shut(self._secured)
         self._thread.join()
 
     def _run(self) -> None:
@@ -148,9 +149,3 @@ class _Flow:
             with contextlib.suppress(OSError, ValueError):
                 self._sink.unwrap()
         shut(self._sink, socket.SHUT_WR)
-
-
-def shut(sock: socket.socket, how: int) -> None:
-    """Shut down a socket, if it is open. An SSLSocket's own method would also forget its keys."""
-    with contextlib.suppress(OSError):
-        socket.socket.shutdown(sock, how)

@@ -21,14 +21,15 @@ from innet.machine.threads import start
 from innet.rpc import tls
 from innet.rpc.revocation import Revocations
 from innet.rpc.roles import check_allowed
-from innet.servers.pbox.relay import Relay, shut
+from innet.servers.pbox.protocol import DEAD_AFTER_MS
+from innet.servers.pbox.relay import Relay
+from innet.servers.pbox.sockets import shut
 
 _HANDSHAKE_WITHIN_S = 10.0
 _MOST_CONNECTIONS = 2048
 _METHOD = "Join"
 _BREATHER_S = 0.1
 _BACKLOG = 512
-_DEAD_AFTER_MS = 30000
 
 
 class ServerTls:
@@ -95,7 +96,7 @@ class Front:
         with self._lock:
             greeting = dict(self._greeting)
         for sock, thread in greeting.items():
-            shut(sock, socket.SHUT_RDWR)
+            shut(sock)
             thread.join()
         with self._lock:
             relays = set(self._relays)
@@ -240,4 +241,4 @@ def _keep_alive(sock: socket.socket) -> None:
     """Let the kernel notice when a client's machine has died, as cores and the control side do it."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     notice_death(sock)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_AFTER_MS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER_MS)

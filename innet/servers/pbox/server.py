@@ -18,11 +18,12 @@ from innet.machine.forks import Owner, close_in_children
 from innet.machine.tcp import notice_death
 from innet.machine.threads import start
 from innet.servers.pbox import messages, native
-from innet.servers.pbox.cores import Core, Events, listen, parse_address, usable_cpus
-from innet.servers.pbox.handshakes import MOST_HANDSHAKES, Handshakes, shut
+from innet.servers.pbox.cores import Core, Events, usable_cpus
+from innet.servers.pbox.handshakes import MOST_HANDSHAKES, Handshakes
 from innet.servers.pbox.job_table import MOST_MEMBERS, JobTable
 from innet.servers.pbox.jobs import Member, ServedJob
 from innet.servers.pbox.secured import Front, ServerTls
+from innet.servers.pbox.sockets import listen, parse_address, shut
 
 _log = logging.getLogger("innet")
 _BREATHER_S = 0.1
@@ -85,12 +86,13 @@ class Server:
         with contextlib.ExitStack() as stack:
             self._listener, self.port = self._listen(stack, host, port, "--address", _refusal)
             stack.callback(self._listener.close)
-            self._events = Events(self._jobs.hear)
+            self._events = Events(self._jobs.handle_event)
             stack.callback(self._events.close)
             cpus = usable_cpus(cores)
             hosts = self._data_hosts or (host,)
             for number in range(cores):
                 where = hosts[number % len(hosts)]
+                # Only the control side tells a client why TLS has refused it.
                 listener, at = self._listen(stack, where, 0, "--data-host", lambda _: b"")
                 listener.setblocking(False)
                 cpu = cpus[number] if pin else None
@@ -170,12 +172,12 @@ class Server:
                     return
                 continue
             close_in_children(sock)
-            if not self._take_in(sock):
+            if not self._start_handling(sock):
                 sock.close()
 
-    def _take_in(self, sock: socket.socket) -> bool:
-        """Begin to attend to a connection. Return False if there is no room for it."""
-        thread = threading.Thread(target=self._attend, args=(sock,), name="pbox worker")
+    def _start_handling(self, sock: socket.socket) -> bool:
+        """Start a thread that handles a connection. Return False if there is no room for it."""
+        thread = threading.Thread(target=self._handle_connection, args=(sock,), name="pbox worker")
         with self._lock:
             if (
                 self._closed.is_set()
@@ -192,7 +194,7 @@ class Server:
             self._connections[sock] = thread
         return True
 
-    def _attend(self, sock: socket.socket) -> None:
+    def _handle_connection(self, sock: socket.socket) -> None:
         """Handle one control connection from its greeting to its end."""
         member = Member(sock)
         try:
@@ -204,11 +206,11 @@ class Server:
                     f"this server speaks version {messages.VERSION} of PBox's protocol, and the worker "
                     f"{str(greeting.get('pbox'))[:_SHOWN]!r}: install one version of innet on both"
                 )
-            member.tell({"pbox": messages.VERSION, "cores": self._where()})
-            if (who := self._handshakes.registration(sock)) is not None:
-                job, rank = self._jobs.join(who, member), who.rank
-                del who  # it may be large
-                self._work_for(job, rank, member, sock)
+            member.tell({"pbox": messages.VERSION, "cores": self._core_addresses()})
+            if (registration := self._handshakes.registration(sock)) is not None:
+                job, rank = self._jobs.join(registration, member), registration.rank
+                del registration  # it may be large
+                self._handle_messages(job, rank, member, sock)
         except InnetError as why:
             self._report("refused", why=str(why))
             member.tell(messages.problem(why))
@@ -221,18 +223,21 @@ class Server:
                 self._connections.pop(sock, None)
             sock.close()
 
-    def _where(self) -> list[list[Any]]:
+    def _core_addresses(self) -> list[list[Any]]:
         """Return host and port of every core. An empty host means that of the control side."""
         hosts = self._data_hosts or ("",)
         return [[hosts[number % len(hosts)], core.port] for number, core in enumerate(self._cores)]
 
-    def _work_for(self, job: ServedJob, rank: int, member: Member, sock: socket.socket) -> None:
+    def _handle_messages(
+        self, job: ServedJob, rank: int, member: Member, sock: socket.socket
+    ) -> None:
+        """Handle the messages of a worker that has joined a job, until it leaves."""
         try:
             self._handshakes.remove(sock)
             # A worker may compute for as long as it likes.
             sock.settimeout(None)
             while (message := messages.receive(sock, messages.MOST_SMALL_BYTES)) is not None:
-                self._jobs.obey(message, job, rank, member)
+                self._jobs.handle_message(message, job, rank, member)
         finally:
             self._jobs.leave(job, rank)
 

@@ -1,13 +1,13 @@
 """The command ``innet pbox rack-server``."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Annotated
 
 import typer
 
 from innet.errors import UsageError
 from innet.servers.pbox.cli import bytes_of
-from innet.switch.cli import (
+from innet.switch.serving import (
     DEFAULT_GRPC_ADDRESS,
     Cores,
     CpuPort,
@@ -25,8 +25,6 @@ from innet.switch.cli import (
 )
 from innet.telemetry import logs
 from innet.terminal.options import LogFormat, LogFormatted, MetricsAddress, Verbose
-
-_DROP_PORT = 511
 
 
 def rack_server(
@@ -60,26 +58,24 @@ def rack_server(
     """
     from innet.servers.rack.device import ServerDevice
     from innet.servers.rack.native import Parameters
+    from innet.switch.engine import DROP_PORT
+    from innet.switch.p4runtime.arbitration import Arbitration
     from innet.switch.p4runtime.service import P4RuntimeService
 
     logs.configure(verbose=verbose, log_format=log_format)
     memory_bytes = bytes_of(memory)
-    if not 0 < cpu_port < _DROP_PORT:
-        raise UsageError(f"--cpu-port {cpu_port}: it has to be a number below {_DROP_PORT}")
+    if not 0 < cpu_port < DROP_PORT:
+        raise UsageError(f"--cpu-port {cpu_port}: it has to be a number below {DROP_PORT}")
     endpoint = p4runtime_endpoint(
         grpc_address, grpc_certificate, grpc_key, grpc_authority,
         tls=grpc_tls, client_auth=grpc_client_auth, insecure=insecure,
     )  # fmt: skip
+    arbitration = Arbitration(device_id)
     with Parameters(memory_bytes) as parameters:
-        service = P4RuntimeService(device_id)
         with ExitStack() as stack:
-            ports = open_ports(interface, {cpu_port, _DROP_PORT}, stack)
-            device = ServerDevice(
-                parameters, ports, cpu_port, _DROP_PORT, service.send, cores=cores
-            )
-            stack.pop_all()  # the device closes the ports from here on
-        service.device = device
-        try:
-            serve_until_stopped(service, device, endpoint, metrics_address)
-        finally:
-            device.close()
+            ports = open_ports(interface, {cpu_port, DROP_PORT}, stack)
+            device = ServerDevice(parameters, ports, cpu_port, arbitration.send, cores)
+            stack.pop_all()  # from here on the device closes the ports
+        with closing(device):
+            service = P4RuntimeService(device, arbitration)
+            serve_until_stopped(service, endpoint, metrics_address)

@@ -1,12 +1,14 @@
 """The switch of a rack server. It passes the switch's service address on to the parameters."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc.status import Refusal
 from innet.servers.rack.native import Parameters
+from innet.switch.engine import Engine
 from innet.switch.p4runtime.device import Device
+from innet.switch.ports import Port
 
 _SERVICE = "service"
 """The aggregation program's table with the switch's own address, its only key."""
@@ -15,8 +17,16 @@ _SERVICE = "service"
 class ServerDevice(Device):
     """A :class:`Device` whose outgoing results pass through the parameters."""
 
-    def __init__(self, parameters: Parameters, *device: Any, cores: int = 1) -> None:
-        super().__init__(*device, egress_hook=parameters.egress_hook, cores=cores)
+    def __init__(
+        self,
+        parameters: Parameters,
+        ports: Sequence[Port],
+        cpu_port_number: int,
+        send: Callable[[p4rt.StreamMessageResponse], None],
+        cores: int = 1,
+    ) -> None:
+        load = partial(Engine, egress_hook=parameters.egress_hook, cores=cores)
+        super().__init__(ports, cpu_port_number, send, load)
         self._parameters = parameters
 
     def write(
@@ -31,5 +41,5 @@ class ServerDevice(Device):
         for table in service & written:
             found, _ = self.read([p4rt.Entity(table_entry={"table_id": table})])
             address = found[-1].table_entry.match[0].exact.value if found else b""
-            self._parameters.serve(int.from_bytes(address, "big"))
+            self._parameters.set_service(int.from_bytes(address, "big"))
         return results

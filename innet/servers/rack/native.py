@@ -34,13 +34,13 @@ _CONSTANTS: Constants = {
     "ASK": parameters.Ask,
     "REFUSAL": parameters.Refusal,
     "HEADER_LANES": parameters.HEADER_LANES,
-    "ROW_CHUNK": parameters.CHUNK,
-    "ROW_STEP": parameters.STEP,
-    "ROW_NONCE": parameters.NONCE,
-    "ROW_SCALE": parameters.SCALE,
-    "ROW_RATE": parameters.RATE,
-    "ROW_COUNT": parameters.COUNT,
-    "ROW_RULE": parameters.RULE,
+    "LANE_CHUNK": parameters.CHUNK,
+    "LANE_STEP": parameters.STEP,
+    "LANE_NONCE": parameters.NONCE,
+    "LANE_SCALE": parameters.SCALE,
+    "LANE_RATE": parameters.RATE,
+    "LANE_COUNT": parameters.COUNT,
+    "LANE_RULE": parameters.RULE,
     "MOST_CHUNKS": parameters.MOST_CHUNKS,
     "SCALE_NOT_FINITE": parameters.SCALE_NOT_FINITE,
 }
@@ -72,17 +72,17 @@ class Parameters:
     @property
     def egress_hook(self) -> EgressHook:
         """Return the function that the switch's packet loop is to call."""
-        function = ctypes.cast(self._library.parameters_outward, ctypes.c_void_p).value or 0
+        function = ctypes.cast(self._library.parameters_on_egress, ctypes.c_void_p).value or 0
         return EgressHook(function, self._parameters)
 
-    def serve(self, address: int) -> None:
+    def set_service(self, address: int) -> None:
         """Set the switch's IPv4 address. Before that no frame is answered."""
-        self._library.parameters_serve(self._parameters, address)
+        self._library.parameters_set_service(self._parameters, address)
 
     def answer(self, frame: bytes) -> bytes:
         """Return a frame as it leaves the switch."""
         room = ctypes.create_string_buffer(frame, len(frame))
-        self._library.parameters_outward(self._parameters, room, len(frame))
+        self._library.parameters_on_egress(self._parameters, room, len(frame))
         return room.raw
 
     def counts(self) -> dict[str, int]:
@@ -109,13 +109,13 @@ def _library() -> ctypes.CDLL:
     thing = ctypes.c_void_p
     loaded.parameters_new.restype = thing
     loaded.parameters_new.argtypes = (ctypes.c_uint64, ctypes.c_uint64)
-    loaded.parameters_serve.restype = None
-    loaded.parameters_serve.argtypes = (thing, ctypes.c_uint32)
+    loaded.parameters_set_service.restype = None
+    loaded.parameters_set_service.argtypes = (thing, ctypes.c_uint32)
     loaded.parameters_free.restype, loaded.parameters_free.argtypes = None, (thing,)
     loaded.parameters_counts.restype = ctypes.POINTER(Counts)
     loaded.parameters_counts.argtypes = (thing,)
-    loaded.parameters_outward.restype = None
-    loaded.parameters_outward.argtypes = (thing, ctypes.c_char_p, ctypes.c_uint32)
+    loaded.parameters_on_egress.restype = None
+    loaded.parameters_on_egress.argtypes = (thing, ctypes.c_char_p, ctypes.c_uint32)
     return loaded
 
 

@@ -132,7 +132,7 @@ class _Steps:
             return ()
         [parameter] = expect(node, 1)
         marked = self._reference(parameter, "header")
-        return () if marked.name == "standard_metadata" else (marked,)
+        return () if marked.name == ir.STANDARD_METADATA else (marked,)
 
     def _argument(self, node: JsonObject, kind: str) -> Argument:
         match kind:

@@ -10,8 +10,6 @@ from innet.switch.bmv2json.document import JsonObject, malformed, unique
 
 Group = TypeVar("Group", ir.Header, ir.Stack, ir.Union)
 
-_STANDARD = "standard_metadata"
-
 
 class Packet:
     """The headers and metadata of a program, by name."""
@@ -131,10 +129,10 @@ class Packet:
             for name, _ in members:
                 if self.headers[name].metadata:
                     raise malformed(f"the metadata {name!r} are in a stack or a union")
-        standard = self.headers.get(_STANDARD)
+        standard = self.headers.get(ir.STANDARD_METADATA)
         if not standard or not standard.metadata:
             raise UnsupportedProgram(
-                f"the program has no {_STANDARD}: write it for the architecture v1model"
+                f"the program has no {ir.STANDARD_METADATA}: write it for the architecture v1model"
             )
 
 

@@ -1,9 +1,19 @@
 """The generator of C from the intermediate form.
 
-The generated file reads top down like the P4 program: headers and registers (`data`), actions
-(`steps`), parser and deparser (`parsing`), checksums (`checksums`), pipelines (`controls`), and
-`program_process` (`packet`), which takes one packet through all of them. These modules share `text`
-and `scope`. `names` keeps the program's own text out of the C.
+The generated file reads top down like the P4 program: headers and registers (`data`), hashes
+(`hashes`), actions (`steps`), parser and deparser (`parsing`), checksums (`checksums`), pipelines
+(`controls`), copies of packets (`replication`), and `program_process` (`packet`), which takes one
+packet through all of them. At the end stand the functions of a packet's key (`spreading`), and the
+program's description for the runtime (`description`).
+
+These modules share `scope`, which holds the program and its names in C, and `text`. Four of them
+render primitives: `steps` itself, `headers`, `parsing` and `externs`. `registers` and `fields` render
+accesses to cells and fields, and `tracing` the trace of a packet. `names` keeps the program's own text
+out of the C.
+
+The analyses in front of them write no C. `temporaries` finds metadata that need not travel with the
+packet, `loops` finds steps that are repeated, and `partition` finds the packets that may run on
+different cores. They use `effects` (what a primitive changes) and `references` (what it mentions).
 """
 
 from innet.switch import ir
@@ -11,18 +21,20 @@ from innet.switch.codegen import (
     checksums,
     controls,
     data,
+    description,
     externs,
+    hashes,
     packet,
     replication,
     spreading,
 )
 from innet.switch.codegen.headers import Headers
+from innet.switch.codegen.names import renamed
 from innet.switch.codegen.parsing import Parsing
+from innet.switch.codegen.partition import partition
 from innet.switch.codegen.registers import Registers
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.steps import Steps
-from innet.switch.constants import NO_ACTION
-from innet.switch.layout import key_bytes, value_set_bytes
 
 
 def generate(program: ir.Program, *, tracing: bool = False) -> str:
@@ -31,15 +43,19 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
     With `tracing`, the program logs what it does with every packet. Raises UnsupportedProgram.
     """
     scope = Scope(program, tracing=tracing)
-    program = scope.program
+    # A trace shows one packet after the other, so a program that traces runs on one core.
+    key = None if tracing else renamed(partition(program).key, scope.names)
+    program = scope.program  # with the names of C
     banks = data.banks(program.registers)
+    # The steps of actions and parser states are primitives. `steps` renders them, and the others tell it
+    # how to render theirs.
     steps = Steps(scope, Registers(scope, banks))
     parsing = Parsing(scope, steps, Headers(scope, steps))
-    externs.Externs(scope, steps)
+    externs.define(scope, steps)
 
     data.packet_struct(scope)
     data.state_struct(scope, banks)
-    externs.calculations(scope)
+    hashes.calculations(scope)
     steps.actions()
     parsing.parser()
     checksums.verification(scope)
@@ -50,49 +66,12 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
     replication.functions(scope)
     packet.depart(scope)
     packet.process(scope)
-    key = spreading.key(scope, parsing)
-    spreading.fetch(scope, banks)
-    spans = [controls.spans(table) for table in program.tables]
-    externs.layout(scope, [*spans, *(() for _ in program.value_sets)])
-    _description(scope, banks, parsing.max_header_bytes(), is_keyed=key is not None)
+    spreading.key_function(scope, parsing, key)
+    spreading.fetch_function(scope, banks)
+    description.write(scope, banks, parsing.max_header_bytes(), is_keyed=key is not None)
     return "\n".join([*_includes(scope), *scope.text.lines]) + "\n"
 
 
 def _includes(scope: Scope) -> list[str]:
     limbs = max(2, -(-scope.expressions.arithmetic.limb_bits // 64))
     return ['#include "switch.h"', f"#define LIMBS {limbs}", '#include "limbs.h"', ""]
-
-
-def _description(
-    scope: Scope, banks: list[data.Bank], header_bytes: int, *, is_keyed: bool
-) -> None:
-    tables, counters = scope.program.tables, scope.program.counters
-    defaults = [
-        NO_ACTION if table.default_action is None else table.default_action for table in tables
-    ]
-    # The value sets follow the tables. To the runtime they are tables without actions.
-    keys = [key_bytes(each) for each in tables]
-    keys += [value_set_bytes(each) for each in scope.program.value_sets]
-    defaults += [NO_ACTION] * len(scope.program.value_sets)
-    sizes = [0 if counter.table else counter.size for counter in counters]
-    scope.emit(
-        f"static const uint32_t key_bytes[] = {{{_list(keys)}}};",
-        f"static const uint32_t default_action[] = {{{_list(defaults)}}};",
-        f"static const size_t counter_size[] = {{{_list(sizes)}}};",
-    )
-    with scope.block("static const struct cells registers[] =", "};"):
-        scope.emit(*(data.cells(each, banks) for each in scope.program.registers), "{0, 0, 0, 0},")
-    scope.emit(
-        "const struct program program = {",
-        f"    {len(keys)}, key_bytes, default_action, {len(sizes)}, counter_size, registers,",
-        "    sizeof(struct state),",
-        f"    .phv_bytes = {'sizeof(struct phv)' if replication.waits(scope) else '0'},",
-        f"    .header_bytes = {header_bytes},",
-        f"    .learn_lists = {len(scope.program.learn_lists)},",
-        f"    .is_keyed = {str(is_keyed).lower()},",
-        "};",
-    )
-
-
-def _list(numbers: list[int]) -> str:
-    return ", ".join(f"{number}u" for number in [*numbers, 0])

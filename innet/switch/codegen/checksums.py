@@ -1,7 +1,7 @@
 """Checksums that are verified after the parser, or updated before the deparser."""
 
 from innet.switch import ir
-from innet.switch.codegen.externs import SIGNATURE, function
+from innet.switch.codegen.hashes import SIGNATURE, function
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.text import c_type
 

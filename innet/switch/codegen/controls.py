@@ -1,7 +1,10 @@
 """The pipelines: conditions and tables, and the jumps between them."""
 
+from innet.errors import UnsupportedProgram
 from innet.switch import ir
-from innet.switch.codegen import externs, tracing
+from innet.switch.codegen import fields, tracing
+from innet.switch.codegen.effects import LEAVING
+from innet.switch.codegen.hashes import selector
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.text import c_number, c_type
 from innet.switch.expressions.number import bytes_literal
@@ -61,24 +64,62 @@ def _table(scope: Scope, table: ir.Table) -> None:
     if table.direct_counter:
         scope.emit("e->hits.packets++;", "e->hits.bytes += length;")
     if table.direct_meter:
-        externs.direct_meter(scope, table.direct_meter)
+        _direct_meter(scope, table.direct_meter)
     if _has_no_choice(table):
         _run(scope, table, table.actions[0], "e->args")
     else:
         action, args = ("action", "args") if table.profile else ("e->action", "e->args")
         if table.profile:
-            externs.choose(scope, table.profile)
+            _choose(scope, table.profile)
         with scope.block(f"switch ({action})"):
             for identifier in table.actions:
-                scope.emit(
-                    *(f"case {each}:" for each in externs.same_actions(scope, table, identifier))
-                )
+                scope.emit(*(f"case {each}:" for each in _same_actions(scope, table, identifier)))
                 _run(scope, table, identifier, args)
                 if table.by_hit:
                     scope.emit("    break;")
     if table.by_hit:
         scope.emit(f"if (hit) {_goto_node(table.next_on_hit)}")
     scope.emit(_goto_node(table.next_on_miss))
+
+
+def _direct_meter(scope: Scope, name: str) -> None:
+    """Write the assignment of the hit entry's meter colour to the packet."""
+    meter = next(each for each in scope.program.meters if each.name == name)
+    if meter.target is None:
+        raise UnsupportedProgram(f"{scope.names.shown(name)} is not a direct meter")
+    kind = scope.expressions.field_type(meter.target)
+    call = f"rt_direct_meter(sw, e, {'length' if meter.by_bytes else '1'})"
+    scope.emit(f"if (hit) {fields.put(scope.lvalue(meter.target), kind, call)}")
+
+
+def _choose(scope: Scope, name: str) -> None:
+    """Write code that sets `action` and `args` to an action of the entry's bundle.
+
+    An entry without a bundle, such as the default entry, has an action of its own.
+    """
+    profile = next(each for each in scope.program.profiles if each.name == name)
+    scope.emit("uint32_t action = e->action;", "const uint64_t *args = e->args;")
+    with scope.block("if (e->bundle)"):
+        scope.emit("action = ~0u; /* an empty group runs no action */")
+        with scope.block("if (e->bundle->count)"):
+            pick = "0"
+            if profile.selector:
+                scope.emit(
+                    f"const uint32_t chosen = (uint32_t){selector(profile)}(sw, p, NULL, 0);"
+                )
+                pick = "chosen % e->bundle->count"
+            scope.emit(f"const struct call *call = &e->bundle->calls[{pick}];")
+            scope.emit("action = call->action;", "args = call->args;")
+
+
+def _same_actions(scope: Scope, table: ir.Table, action: int) -> list[int]:
+    """Return all ids of a table's action. Tables that share a profile have their own copies of it."""
+    if not table.profile:
+        return [action]
+    sharing = [each for each in scope.program.tables if each.profile == table.profile]
+    name = scope.actions[action].name
+    ids = {number for each in sharing for number in each.actions}
+    return [action, *(each for each in sorted(ids - {action}) if scope.actions[each].name == name)]
 
 
 def _has_no_choice(table: ir.Table) -> bool:
@@ -90,8 +131,8 @@ def _has_no_choice(table: ir.Table) -> bool:
 def _run(scope: Scope, table: ir.Table, action: int, args: str) -> None:
     tracing.chosen(scope, scope.actions[action], args)
     scope.emit(f"    action_{action}(sw, s, p, {args}, length);")
-    if any(step.op in externs.LEAVING for step in scope.actions[action].body):
-        with scope.block("if (p->m.valid.none_)"):
+    if any(step.op in LEAVING for step in scope.actions[action].body):
+        with scope.block("if (p->m.exited_)"):
             scope.trace("Packet is marked for exit, interrupting pipeline")
             scope.emit("goto end;")
     if not table.by_hit:

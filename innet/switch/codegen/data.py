@@ -48,8 +48,8 @@ def packet_struct(scope: Scope) -> None:
                 if header.metadata:
                     _header_struct(scope, header)
             scope.emit("struct path path;")
+            scope.emit("bool exited_;")
             with scope.block("struct", "} valid;"):
-                scope.emit("bool none_;")
                 scope.emit(*(f"bool {header.name};" for header in headers))
                 scope.emit(*(f"bool {_array(stack)};" for stack in stacks))
             lengths = [f"uint32_t {header.name};" for header in headers if header.varbit]

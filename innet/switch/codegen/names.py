@@ -8,9 +8,11 @@ which :func:`~innet.switch.codegen.text.c_string` escapes.
 
 import dataclasses
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 from innet.switch import ir
+
+Part = TypeVar("Part")
 
 _MAX_LENGTH = 48
 _KEPT = {
@@ -57,8 +59,8 @@ class Names:
         return made
 
 
-def renamed(program: ir.Program, names: Names) -> ir.Program:
-    """Return the program with an identifier in place of every name."""
+def renamed(part: Part, names: Names) -> Part:
+    """Return a program, or a part of one, with an identifier in place of every name."""
     known: dict[ir.FieldRef, ir.FieldRef] = {}
 
     def of(node: Any) -> Any:
@@ -79,5 +81,5 @@ def renamed(program: ir.Program, names: Names) -> ir.Program:
         parts = ((each.name, getattr(node, each.name)) for each in dataclasses.fields(node))
         return type(node)(**{name: part if name in kept else of(part) for name, part in parts})
 
-    result: ir.Program = of(program)
+    result: Part = of(part)
     return result

@@ -1,7 +1,8 @@
 """The processing of one packet: parse, ingress, copies, egress, deparse."""
 
 from innet.switch.codegen import replication
-from innet.switch.codegen.replication import CLONES, NORMAL, REPLICA
+from innet.switch.codegen.effects import CLONES
+from innet.switch.codegen.replication import NORMAL, REPLICA
 from innet.switch.codegen.scope import Scope
 
 
@@ -38,7 +39,7 @@ def _enter_egress(scope: Scope) -> None:
     scope.emit(
         f"{scope.standard('egress_port')} = (uint16_t)port;",
         f"{spec} = (rt_drop_port(sw) + 1) & 511; /* any port but the drop port */",
-        "p->m.valid.none_ = false;",
+        "p->m.exited_ = false;",
     )
 
 

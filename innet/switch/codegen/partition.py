@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from innet.switch import ir
-from innet.switch.codegen.effects import CLONES, SET_NO_FIELD, TARGETS
+from innet.switch.codegen.effects import CLONES, LEAVING, SET_NO_FIELD, TARGETS, following
 from innet.switch.codegen.references import fields_in
 
 _ACCESSES = {"register_read": (1, 2), "register_write": (0, 1), "execute_meter": (0, 1)}
@@ -30,6 +30,9 @@ _NOT_TWICE = frozenset({
     "count", "log_msg", "modify_field_rng_uniform", "modify_field_with_hash_based_offset",
 })  # fmt: skip
 """The primitives that the parser must not have, because it also runs to find a packet's key."""
+
+_PORT = ir.FieldRef(ir.STANDARD_METADATA, "ingress_port")
+"""The port of arrival."""
 
 _FOLLOWED = frozenset({"+", "-", "*", "&", "|", "^"})
 _SHIFTS = frozenset({"<<", ">>"})
@@ -59,11 +62,8 @@ class Partition:
         return tuple(sorted(f"{each.header}.{each.field}" for each in fields_in(self.key)))
 
 
-def partition(program: ir.Program, standard: str = "standard_metadata") -> Partition:
-    """Return how the packets of a program may be spread over cores.
-
-    `standard` is the name of v1model's standard metadata in this program.
-    """
+def partition(program: ir.Program) -> Partition:
+    """Return how the packets of a program may be spread over cores."""
     bodies = [each.body for each in program.states] + [each.body for each in program.actions]
     primitives = {step.op for body in bodies for step in body}
     meters = [each.direct_meter for each in program.tables if each.direct_meter]
@@ -77,13 +77,14 @@ def partition(program: ir.Program, standard: str = "standard_metadata") -> Parti
         return Partition(reason="the parser uses registers")
     if any(step.op in _NOT_TWICE for state in program.states for step in state.body):
         return Partition(reason="the parser counts, logs, hashes, or draws random numbers")
-    if any(each.header == standard and not _names_port(each) for each in _parsed_fields(program)):
+    read = _parsed_fields(program)
+    if any(each.header == ir.STANDARD_METADATA and each != _PORT for each in read):
         return Partition(reason="the parser uses other metadata of the switch than the port")
     if "recirculate" in primitives:
         return Partition(reason="a packet that recirculates may change its index")
     if primitives & {*CLONES, "resubmit"} and _parser_reads_metadata(program):
         return Partition(reason="the parser of a second pass may depend on the first pass")
-    return _Flow(program, primitives, standard).partition()
+    return _Flow(program, primitives).partition()
 
 
 def _parser_reads_metadata(program: ir.Program) -> bool:
@@ -96,22 +97,16 @@ def _parsed_fields(program: ir.Program) -> frozenset[ir.FieldRef]:
     return fields_in([(each.keys, [step.args for step in each.body]) for each in program.states])
 
 
-def _names_port(ref: ir.FieldRef) -> bool:
-    """Return whether a field of standard metadata is the port of arrival."""
-    return ref.field.endswith("ingress_port")
-
-
 class _Flow:
     """The values of fields along all paths of a program."""
 
-    def __init__(self, program: ir.Program, primitives: set[str], standard: str) -> None:
+    def __init__(self, program: ir.Program, primitives: set[str]) -> None:
         self._program, self._primitives = program, primitives
         self._actions = {each.id: each for each in program.actions}
         self._headers = {each.name: each for each in program.headers}
         self._accesses: dict[tuple[str, str], ir.Expr | None] = {}
         self._relevant = _relevant(program)
         self._passes = bool(primitives & {*CLONES, "resubmit"})
-        self._standard = standard
 
     def partition(self) -> Partition:
         """Return the program's partition."""
@@ -150,7 +145,7 @@ class _Flow:
                 return ()
             if name in conditionals:
                 both = conditionals[name].if_true, conditionals[name].if_false
-                return [(following, state) for following in both]
+                return [(each, state) for each in both]
             return self._table(tables[name], state)
 
         return _states(pipeline.start, start, behind).get(None)
@@ -180,12 +175,12 @@ class _Flow:
                 return ()
             step = action.body[number]
             after = self._step(step, state)
-            return [(following, after) for following in _following(step, number)]
+            return [(each, after) for each in following(step, number)]
 
         at = _states(0, state, behind)
         left: State | None = None
         for number, step in enumerate(action.body):
-            if step.op in ("exit", "assert", "assume"):
+            if step.op in LEAVING:
                 left = _joined(left, at.get(number))
         return at.get(end), left
 
@@ -250,14 +245,13 @@ class _Flow:
     def _width(self, ref: ir.FieldRef) -> int:
         """Return the bits of a field whose value is followed, and 0 for any other field."""
         header = self._headers[str(ref.header)]
-        if ref.field == ir.VALID or (header.name == self._standard and not self._is_port(ref)):
+        # The port of arrival is known in a packet's only pass. A later pass has another one.
+        if ref.field == ir.VALID or (
+            header.name == ir.STANDARD_METADATA and (ref != _PORT or self._passes)
+        ):
             return 0
         kind = header.field(ref.field)
         return 0 if kind.signed or kind.varbit or kind.bits > _WORD else kind.bits
-
-    def _is_port(self, ref: ir.FieldRef) -> bool:
-        """Return whether a field is the port of arrival, which a packet keeps in its only pass."""
-        return _names_port(ref) and not self._passes
 
     # -- what is no longer known -----------------------------------------------------------------
 
@@ -343,17 +337,6 @@ def _joined(one: State | None, other: State | None) -> State | None:
         field: value if (value := one.get(field, field)) == other.get(field, field) else None
         for field in {**one, **other}
     }
-
-
-def _following(step: ir.Primitive, number: int) -> tuple[int, ...]:
-    match step:
-        case ir.Primitive("_jump", (ir.Const(target),)):
-            return (target,)
-        case ir.Primitive("_jump_if_zero", (_, ir.Const(target))):
-            return (number + 1, target)
-        case ir.Primitive("exit"):
-            return ()
-    return (number + 1,)
 
 
 def _is_constant(expr: ir.Expr) -> bool:

@@ -11,6 +11,15 @@ def fields_in(node: object) -> frozenset[ir.FieldRef]:
     return frozenset(_mentioned(node))
 
 
+def outside_actions(program: ir.Program) -> frozenset[ir.FieldRef]:
+    """Return all fields that parts of a program other than its actions mention."""
+    parts = (
+        program.states, program.ingress, program.egress, program.checksums, program.calculations,
+        program.profiles, program.meters, program.field_lists, program.learn_lists,
+    )  # fmt: skip
+    return fields_in(parts)
+
+
 def _mentioned(node: object) -> Iterator[ir.FieldRef]:
     """Yield all fields that a part of the program mentions."""
     if isinstance(node, ir.FieldRef):

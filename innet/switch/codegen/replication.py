@@ -6,18 +6,19 @@ generated.
 
 from innet.switch import ir
 from innet.switch.codegen import data, fields
+from innet.switch.codegen.effects import CLONES
 from innet.switch.codegen.scope import Scope
 
 # Values of standard_metadata.instance_type.
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICA, RESUBMITTED = 0, 1, 2, 4, 5, 6
 
-CLONES = frozenset({"clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress"})
-KEEPING = CLONES | {"resubmit", "recirculate"}
+_WAITING = CLONES | {"resubmit", "recirculate"}
+"""The primitives whose packets wait for another pass."""
 
 
 def waits(scope: Scope) -> bool:
     """Return whether packets of the program may have to wait for another pass."""
-    return bool(scope.primitives & KEEPING)
+    return bool(scope.primitives & _WAITING)
 
 
 def functions(scope: Scope) -> None:
@@ -37,8 +38,8 @@ def functions(scope: Scope) -> None:
 
 def queueing(scope: Scope) -> bool:
     """Return whether the program mentions metadata of the queues in front of the egress."""
-    fields = ("priority", "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
-    return any(map(scope.mentions, fields))
+    names = ("priority", "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
+    return any(map(scope.mentions, names))
 
 
 def enqueue(scope: Scope) -> None:

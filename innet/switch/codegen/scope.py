@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.codegen.names import Names, renamed
-from innet.switch.codegen.references import fields_in
+from innet.switch.codegen.references import fields_in, outside_actions
 from innet.switch.codegen.temporaries import temporaries
 from innet.switch.codegen.text import Text, c_string
 from innet.switch.expressions.rendering import Expressions
 
-STANDARD = "standard_metadata"
 _WORD = 64
 
 OUTSIDE = 2
@@ -35,12 +34,6 @@ class HeaderLvalues:
     metadata: bool
 
 
-_PARTS = (
-    "states", "actions", "ingress", "egress", "checksums", "calculations", "profiles", "meters",
-    "field_lists", "learn_lists",
-)  # fmt: skip
-
-
 class Scope:
     """One program during its translation to C. All names in `program` are identifiers made by `names`."""
 
@@ -59,8 +52,8 @@ class Scope:
             for index, header in enumerate(stack.headers)
         }
         self.expressions = Expressions(program, self)
-        self.mentioned = fields_in([getattr(program, part) for part in _PARTS])
-        self._standard = self.names.of(STANDARD)
+        self.mentioned = fields_in(program.actions) | outside_actions(program)
+        self._standard = self.names.of(ir.STANDARD_METADATA)
         self.temporaries = temporaries(program, self._standard)
         fields = (ir.FieldRef(at.name, each.name) for at in program.headers for each in at.fields)
         self._positions = {field: position for position, field in enumerate(fields)}

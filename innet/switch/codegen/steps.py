@@ -169,8 +169,10 @@ class Steps:
         self._emit(f"p->m.path.clone = (uint16_t)({number}) | RT_ASKED;")
         self._ask("clone_list", kept)
 
-    def _ask(self, what: str, fields: ir.Expr) -> None:
-        self._emit(f"p->m.path.{what} = (uint16_t)({self._scope.expressions.number(fields).text});")
+    def _ask(self, what: str, field_list: ir.Expr) -> None:
+        """Ask for a copy, a further pass or a digest. It takes place at the end of the pipeline."""
+        number = self._scope.expressions.number(field_list).text
+        self._emit(f"p->m.path.{what} = (uint16_t)({number});")
 
     def _truncate(self, size: ir.Expr) -> None:
         self._emit(
@@ -178,7 +180,7 @@ class Steps:
         )
 
     def _leave(self) -> None:
-        self._emit("p->m.valid.none_ = true; /* exit */", "return;")
+        self._emit("p->m.exited_ = true;", "return;")
 
     def _nothing(self, *_: object) -> None:
         self._emit(";")

@@ -4,15 +4,9 @@ p4c puts its own variables and those of actions into the metadata. In C they are
 the action's function, so no packet has to clear or copy them.
 """
 
-from collections.abc import Iterable
-
 from innet.switch import ir
-from innet.switch.codegen.references import fields_in
-
-_ELSEWHERE = (
-    "states", "ingress", "egress", "checksums", "calculations", "profiles", "meters", "field_lists",
-    "learn_lists",
-)  # fmt: skip
+from innet.switch.codegen.effects import following
+from innet.switch.codegen.references import fields_in, outside_actions
 
 
 def temporaries(program: ir.Program, kept: str) -> frozenset[ir.FieldRef]:
@@ -27,7 +21,7 @@ def temporaries(program: ir.Program, kept: str) -> frozenset[ir.FieldRef]:
         for field in header.fields
         if field.bits <= 128 and not field.varbit
     }
-    candidates -= fields_in([getattr(program, part) for part in _ELSEWHERE])
+    candidates -= outside_actions(program)
     bodies = [action.body for action in program.actions]
     arguments = [arg for body in bodies for step in body for arg in step.args]
     whole = {arg.name for arg in arguments if isinstance(arg, ir.Name)}
@@ -51,11 +45,11 @@ def _looked_at_too_early(
         early |= (looked_at & candidates) - known
         if target in candidates and target is not None:
             known |= {target}
-        for following in _following(step, number):
-            if following <= number:
+        for next_step in following(step, number):
+            if next_step <= number:
                 return candidates & fields_in(body)
-            before = at_step[following]
-            at_step[following] = known if before is None else known & before
+            before = at_step[next_step]
+            at_step[next_step] = known if before is None else known & before
     return early
 
 
@@ -65,12 +59,3 @@ def _effect(step: ir.Primitive) -> tuple[ir.FieldRef | None, frozenset[ir.FieldR
         case ir.Primitive("assign", (ir.FieldRef(str()) as target, value)):
             return target, fields_in(value)
     return None, fields_in(step.args)
-
-
-def _following(step: ir.Primitive, number: int) -> Iterable[int]:
-    match step:
-        case ir.Primitive("_jump", (ir.Const(target),)):
-            return (target,)
-        case ir.Primitive("_jump_if_zero", (_, ir.Const(target))):
-            return (number + 1, target)
-    return (number + 1,)

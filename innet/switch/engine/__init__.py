@@ -35,6 +35,9 @@ from innet.switch.engine.entries import Entries
 from innet.switch.engine.library import Library, PortCountsStruct, ReplicaStruct
 from innet.switch.ports import Port
 
+DROP_PORT = 511
+"""The usual port to which a program sends packets to drop them."""
+
 _log = structlog.get_logger("innet.switch")
 _WORD = (1 << 64) - 1
 _STDOUT = 1
@@ -59,12 +62,23 @@ class Engine:
     """A program that is loaded and runs on a set of ports until :meth:`close`.
 
     The sockets of the ports belong to the caller, so that the next program can use them.
+
+    - `json`: the program, as p4c-bm2-ss has written it.
+    - `drop_port`: the egress port with which a program drops packets.
+    - `keep`: a folder to which the generated C is written.
+    - `priority_queues`: the number of queues of each port, which metadata can name.
+    - `tracing`: whether the program logs every step of every packet to standard output.
+    - `seed`: the seed of the program's random numbers, a random one by default.
+    - `egress_hook`: a function for every frame that leaves.
+    - `cores`: the most cores, of which a program may use only one. :attr:`cores` are those that it uses.
+
+    Raises UnsupportedProgram, and CompilerError.
     """
 
     def __init__(
         self,
         json: str | bytes,
-        drop_port: int = 511,
+        drop_port: int = DROP_PORT,
         keep: Path | None = None,
         *,
         priority_queues: int = 1,

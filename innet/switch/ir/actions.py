@@ -52,7 +52,7 @@ class Format:
 
 @dataclass(frozen=True)
 class Primitive:
-    """One step of an action or a parser state."""
+    """One step of an action or a parser state. `op` is p4c's name of the primitive."""
 
     op: str
     args: tuple[Expr | Name | Element | Format, ...]
@@ -61,7 +61,7 @@ class Primitive:
 
 @dataclass(frozen=True)
 class Action:
-    """An action: the names and widths of its parameters, and its steps."""
+    """An action. `params` has the name of each parameter, and its width in bits."""
 
     id: int
     name: str

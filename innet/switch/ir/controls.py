@@ -9,7 +9,10 @@ from innet.switch.ir.expressions import Expr, FieldRef
 
 @dataclass(frozen=True)
 class MatchKey:
-    """One component of a table's key."""
+    """One component of a table's key.
+
+    If there is a `mask`, the packet's value and the entries' values are masked with it.
+    """
 
     name: str
     match: Literal["exact", "lpm", "ternary", "optional", "range"]
@@ -22,7 +25,8 @@ class MatchKey:
 class ConstEntry:
     """An entry that is part of the program, with one value and one mask per key.
 
-    For a range, value and mask are its bounds, both inclusive.
+    For a range, value and mask are its bounds, both inclusive. `action` is the action's id. If several
+    entries match, the highest priority wins.
     """
 
     values: tuple[int, ...]
@@ -34,7 +38,14 @@ class ConstEntry:
 
 @dataclass(frozen=True)
 class Table:
-    """A match-action table, with the tables or conditions that follow it."""
+    """A match-action table. `size` is the number of entries that the source asks for.
+
+    Actions are given by their ids, and counters, meters and profiles by their names. With a `profile`,
+    the entries have no actions of their own.
+
+    The table or condition that follows depends on hit and miss if the table is `by_hit`. Otherwise it
+    depends on the action that runs, and is `next_on_miss` if none does. None ends the pipeline.
+    """
 
     name: str
     keys: tuple[MatchKey, ...]
@@ -55,7 +66,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Conditional:
-    """A condition with its two branches."""
+    """A condition, with the tables or conditions that follow it. None ends the pipeline."""
 
     name: str
     condition: Expr

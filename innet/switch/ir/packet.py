@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+STANDARD_METADATA = "standard_metadata"
+"""The name of v1model's own metadata."""
+
 
 @dataclass(frozen=True)
 class FieldType:

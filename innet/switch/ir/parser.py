@@ -20,7 +20,12 @@ class Transition:
 
 @dataclass(frozen=True)
 class ParserState:
-    """Steps, followed by a select over the concatenated keys."""
+    """Steps, followed by a select over `keys`: expressions, each with its width in bits.
+
+    The first transition whose value matches is taken, or else one without a value. If there is none, the
+    parser accepts the packet. A transition's value and mask hold those of all keys side by side, each
+    padded to whole bytes.
+    """
 
     name: str
     body: tuple[Primitive, ...]

@@ -20,7 +20,13 @@ from innet.switch.ir.parser import ParserState, ValueSet
 
 @dataclass(frozen=True)
 class Program:
-    """A whole program."""
+    """A whole program.
+
+    `headers` are all instances of headers and metadata, also those in stacks and unions. `errors` are
+    codes by name, and `calculations` hashes by name. `parser_start` is the name of a state, or None for
+    a parser that accepts everything at once. `deparser` has the headers to write, in order.
+    `field_lists` are for copies of packets, and `learn_lists` for digests.
+    """
 
     headers: tuple[Header, ...]
     errors: dict[str, int] = field(hash=False)
@@ -40,7 +46,6 @@ class Program:
     meters: tuple[Meter, ...]
     profiles: tuple[Profile, ...]
     calculations: dict[str, Calculation] = field(hash=False)
-
     field_lists: tuple[FieldList, ...]
     learn_lists: tuple[FieldList, ...]
 

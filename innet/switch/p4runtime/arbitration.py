@@ -63,7 +63,7 @@ class Arbitration:
     """The open streams of one device, by role. The name of the default role is empty."""
 
     def __init__(self, device_id: int) -> None:
-        self._device_id = device_id
+        self.device_id = device_id
         self._roles: dict[str, _Role] = {}
         self._lock = threading.Lock()
         # Held while a primary changes the switch, so that the next primary waits.
@@ -123,8 +123,13 @@ class Arbitration:
 
     def check_device(self, device_id: int) -> None:
         """Raise Refusal unless this is the id of the device."""
-        if device_id != self._device_id:
-            raise not_found(f"this is device {self._device_id}, not {device_id}")
+        if device_id != self.device_id:
+            raise not_found(f"this is device {self.device_id}, not {device_id}")
+
+    def send(self, message: p4rt.StreamMessageResponse) -> None:
+        """Send a message to the primary controllers. A controller that does not keep up misses it."""
+        for stream in self.primaries():
+            stream.offer(message)
 
     def primaries(self) -> list[ControllerStream]:
         """Return the streams of the primary controllers, one for each role that has a primary."""
@@ -141,9 +146,9 @@ class Arbitration:
 
     def _check_update(self, stream: ControllerStream, message: p4rt.MasterArbitrationUpdate) -> str:
         """Return the role that the update is for. Raises Refusal."""
-        if stream.role is not None and message.device_id != self._device_id:
+        if stream.role is not None and message.device_id != self.device_id:
             raise failed_precondition(
-                f"this stream is of device {self._device_id}: open another one"
+                f"this stream is of device {self.device_id}: open another one"
             )
         self.check_device(message.device_id)
         name = str(message.role.name)
@@ -160,7 +165,7 @@ class Arbitration:
         for stream in streams:
             message = p4rt.StreamMessageResponse()
             update = message.arbitration
-            update.device_id = self._device_id
+            update.device_id = self.device_id
             if name:
                 update.role.name = name
             if role.highest is not None:

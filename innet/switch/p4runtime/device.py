@@ -5,9 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from itertools import islice
-from pathlib import Path
 
 import grpc
 
@@ -17,7 +15,7 @@ from innet.rpc.status import Refusal
 from innet.switch import bmv2json
 from innet.switch.codegen import generate
 from innet.switch.constants import MAX_FRAME
-from innet.switch.engine import EgressHook, Engine
+from innet.switch.engine import Engine
 from innet.switch.link_monitor import LinkMonitor
 from innet.switch.p4runtime.batches import all_or_none, each_alone
 from innet.switch.p4runtime.entities import Field, encode
@@ -34,33 +32,20 @@ MAX_READ = 1 << 20
 
 
 class Device:
-    """One switch. Its threads call `send` with the messages for controllers."""
+    """One switch. From now on it owns the ports, and closes them with :meth:`close`.
+
+    `make_engine` loads a program from its JSON. The switch's threads call `send` with the messages for
+    controllers.
+    """
 
     def __init__(
         self,
         ports: Sequence[Port],
         cpu_port_number: int,
-        drop_port: int,
         send: Callable[[p4rt.StreamMessageResponse], None],
-        keep: Path | None = None,
-        *,
-        seed: int | None = None,
-        priority_queues: int = 1,
-        tracing: bool = False,
-        egress_hook: EgressHook | None = None,
-        cores: int = 1,
+        make_engine: Callable[[bytes], Engine] = Engine,
     ) -> None:
-        self._send = send
-        self._make_engine = partial(
-            Engine,
-            drop_port=drop_port,
-            keep=keep,
-            seed=seed,
-            priority_queues=priority_queues,
-            tracing=tracing,
-            egress_hook=egress_hook,
-            cores=cores,
-        )
+        self._send, self._make_engine = send, make_engine
         inner, self._cpu = cpu_port(cpu_port_number)
         self._ports = [*ports, inner]
         self._links = LinkMonitor(ports)

@@ -34,19 +34,11 @@ _log = structlog.get_logger("innet.switch")
 
 
 class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
-    """The gRPC service of one device. Set `device` before the server starts."""
+    """The gRPC service of one device, for the controllers that `arbitration` admits."""
 
-    device: Device
-
-    def __init__(self, device_id: int) -> None:
-        self.device_id = device_id
-        self.arbitration = Arbitration(device_id)
+    def __init__(self, device: Device, arbitration: Arbitration) -> None:
+        self.device, self.arbitration = device, arbitration
         self._streams = threading.BoundedSemaphore(_MAX_STREAMS)
-
-    def send(self, message: p4rt.StreamMessageResponse) -> None:
-        """Send a message to the primary controllers. A controller that does not keep up misses it."""
-        for stream in self.arbitration.primaries():
-            stream.offer(message)
 
     # The methods' names are P4Runtime's.
     def Capabilities(self, request: Any, context: Any) -> p4rt.CapabilitiesResponse:  # noqa: ARG002, N802

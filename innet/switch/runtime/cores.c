@@ -6,16 +6,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The 17 additional cache lines keep the places from all starting at the same set of the cache. */
-enum { PLACE = RT_MAX_FRAME + 17 * 64 };
-
 static struct handover *make_handover(void)
 {
     struct handover *made = aligned_alloc(64, sizeof *made);
     if (!made)
         return NULL;
     memset(made, 0, sizeof *made);
-    made->data = pages((size_t)HANDED_OVER * PLACE);
+    made->data = pages((size_t)HANDED_OVER * FRAME_PLACE);
     if (made->data)
         return made;
     free(made);
@@ -43,7 +40,7 @@ void cores_destroy(struct sw *sw)
 {
     for (uint32_t i = 0; i < sw->cores; i++)
         if (sw->to[i]) {
-            free_pages(sw->to[i]->data, (size_t)HANDED_OVER * PLACE);
+            free_pages(sw->to[i]->data, (size_t)HANDED_OVER * FRAME_PLACE);
             free(sw->to[i]);
         }
 }
@@ -78,7 +75,7 @@ void hand_over(struct sw *sw, uint32_t core, uint32_t port, const uint8_t *frame
     }
     uint32_t at = to->written++ % HANDED_OVER;
     to->frames[at] = (struct handed){port, bytes};
-    memcpy(to->data + (size_t)at * PLACE, frame, bytes);
+    memcpy(to->data + (size_t)at * FRAME_PLACE, frame, bytes);
 }
 
 /* Shows the other cores what has been handed over to them, and wakes those that sleep. */
@@ -103,7 +100,7 @@ struct handed *handed_frame(struct sw *sw, uint32_t from, uint32_t which, uint8_
 {
     struct handover *in = sw->peers[from]->to[sw->core];
     uint32_t at = (in->tail + which) % HANDED_OVER;
-    *frame = in->data + (size_t)at * PLACE;
+    *frame = in->data + (size_t)at * FRAME_PLACE;
     return &in->frames[at];
 }
 

@@ -10,15 +10,15 @@ bool externs_create(struct externs *externs)
 {
     bool enough = true;
     externs->log_file = -1;
-    externs->meters = needed(zeroed(layout.meters, sizeof *externs->meters));
-    for (uint32_t i = 0; i < layout.meters; i++)
-        enough &= !!(externs->meters[i] = zeroed(layout.meter_size[i], sizeof **externs->meters));
+    externs->meters = needed(zeroed(program.meters, sizeof *externs->meters));
+    for (uint32_t i = 0; i < program.meters; i++)
+        enough &= !!(externs->meters[i] = zeroed(program.meter_size[i], sizeof **externs->meters));
     return enough;
 }
 
 void externs_destroy(struct externs *externs)
 {
-    for (uint32_t i = 0; i < layout.meters; i++)
+    for (uint32_t i = 0; i < program.meters; i++)
         free(externs->meters[i]);
     free(externs->meters);
 }
@@ -27,7 +27,7 @@ void externs_destroy(struct externs *externs)
 
 int64_t rt_meter(struct sw *sw, uint32_t meter, uint64_t index, uint32_t input)
 {
-    if (index >= layout.meter_size[meter])
+    if (index >= program.meter_size[meter])
         return -1;
     return meter_colour(&sw->externs.meters[meter][index], rt_now_us(sw), input);
 }

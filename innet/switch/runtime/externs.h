@@ -3,18 +3,6 @@
 #ifndef INNET_EXTERNS_H
 #define INNET_EXTERNS_H
 
-/* One component of a table's key. */
-struct span { uint32_t first, bytes; };
-
-/* The generated program's description of its meters and its range matches. */
-struct layout {
-    uint32_t meters;
-    const size_t *meter_size;
-    const uint32_t *span_count; /* of each table */
-    const struct span *const *spans;
-};
-extern const struct layout layout;
-
 /* One rate of a meter, in packets or bytes. Tokens are counted from the switch's start rather than
  * from the last packet, so that rounding errors do not add up. */
 struct rate {

@@ -14,7 +14,7 @@
 typedef unsigned __int128 uint128_t;
 typedef __int128 int128_t;
 
-enum { RT_MAX_PORTS = 1024, RT_ID_LEVELS = 5 };
+enum { RT_ID_LEVELS = 5 };
 
 struct count { uint64_t packets, bytes; };
 _Static_assert(sizeof(struct count) <= COUNTER_BYTES, "as in innet/switch/constants.py");
@@ -83,6 +83,9 @@ typedef void egress_hook(void *context, uint8_t *frame, uint32_t bytes);
 #include "externs.h"
 #include "replication.h"
 
+/* A component of a table's key: the position of its first byte, and its size. */
+struct span { uint32_t first, bytes; };
+
 /* The place of a register's cells in the program's state. */
 struct cells {
     size_t first, stride;
@@ -95,8 +98,12 @@ struct program {
     uint32_t tables;
     const uint32_t *key_bytes; /* of each table */
     const uint32_t *default_action;
+    const uint32_t *span_count; /* the components of each table's key that are matched by a range */
+    const struct span *const *spans;
     uint32_t counters;
-    const size_t *counter_size;
+    const size_t *counter_size; /* 0 for direct counters */
+    uint32_t meters;
+    const size_t *meter_size; /* 0 for direct meters */
     const struct cells *registers;
     size_t state_bytes;    /* registers and any other state of the program */
     size_t phv_bytes;      /* of a packet that waits for another pass; 0 if none ever does */

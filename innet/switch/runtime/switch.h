@@ -1,8 +1,8 @@
 /* One core of a running switch, for the runtime's own files and for the program's inline calls.
  *
  * The files depend on each other in this order: memory.c, switch.c (lock and clock), tables.c,
- * externs.c, replication.c, cables.c, xdp.c and cores.c, and on top runtime.c (ports and the packet loop),
- * which calls the program. */
+ * externs.c, replication.c, cables.c, xdp.c, cores.c, sending.c, receiving.c, and on top runtime.c (ports
+ * and the packet loop). receiving.c calls the program, and the program calls the files in front of it. */
 
 #ifndef INNET_SWITCH_H
 #define INNET_SWITCH_H
@@ -32,12 +32,17 @@ struct port {
     uint8_t *out_buffer;
     uint32_t out_bytes, out_frames, segment;
     uint32_t depth; /* of the kernel's queue, when the first of them came */
-    bool queued;
-    uint8_t *room; /* for the next frame: in the buffer, the cable or XDP's memory; NULL if none */
+    bool queued;    /* the port is in the list of dirty ports */
+    uint8_t *room;  /* for the next frame: in the buffer, the cable or XDP's memory; NULL if none */
     struct shared_cable cable;
     struct xdp_port *xdp; /* NULL if the interface has none */
     bool direct;          /* the room is in memory shared with XDP */
 };
+
+/* The memory of one frame. The 17 additional cache lines keep the places from all starting at the same
+ * set of the cache. */
+enum { FRAME_PLACE = RT_MAX_FRAME + 17 * CACHE_LINE };
+enum { RECEIVE_BATCH = 16 }; /* the most frames that one system call receives */
 
 struct handover; /* cores.h */
 
@@ -62,12 +67,13 @@ struct sw {
     void *egress_hook_context;
 
     struct port ports[RT_MAX_PORTS];
-    uint32_t dirty[RT_MAX_PORTS], dirty_count;
+    uint32_t dirty[RT_MAX_PORTS], dirty_count;   /* the ports with frames to be sent */
     uint32_t shared[RT_MAX_PORTS], shared_count; /* the ports with cables in shared memory */
     uint32_t xdp[RT_MAX_PORTS], xdp_count;       /* the ports with AF_XDP sockets */
-    int poller, waker;
-    uint8_t *receive_buffer;
-    uint8_t *nowhere; /* takes frames that cannot be sent: no such port, too long, no room */
+    uint32_t passes;         /* that packets may still take before further frames are received */
+    int poller, waker;       /* epoll, and the eventfd that ends the packet loop */
+    uint8_t *receive_buffer; /* RECEIVE_BATCH places of FRAME_PLACE bytes */
+    uint8_t *nowhere;        /* takes frames that cannot be sent: no such port, too long, no room */
 
     uint32_t core, cores; /* the number of this core, and of all cores */
     struct sw *peers[RT_MAX_CORES];

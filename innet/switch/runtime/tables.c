@@ -178,8 +178,8 @@ static void forget_answers(struct table *table)
 
 struct entry *rt_lookup(struct sw *sw, uint32_t table, const uint8_t *key)
 {
-    return look_up(sw, table, key, program.key_bytes[table], layout.spans[table],
-                   layout.span_count[table]);
+    return look_up(sw, table, key, program.key_bytes[table], program.spans[table],
+                   program.span_count[table]);
 }
 
 /* Lookups for keys of one and of two words without ranges, which are the most common ones. */
@@ -350,8 +350,8 @@ static void set_key(struct entry *entry, uint32_t table, const uint8_t *key, con
     memcpy(entry->low, key, bytes);
     memcpy(entry->high, mask, bytes);
     memcpy(entry->mask, mask, bytes);
-    for (uint32_t i = 0; i < layout.span_count[table]; i++)
-        memset(entry->mask + layout.spans[table][i].first, 0, layout.spans[table][i].bytes);
+    for (uint32_t i = 0; i < program.span_count[table]; i++)
+        memset(entry->mask + program.spans[table][i].first, 0, program.spans[table][i].bytes);
     for (uint32_t i = 0; i < bytes; i++)
         entry->key[i] = key[i] & entry->mask[i];
     entry->hash = hash_key(key, entry->mask, bytes);

@@ -13,25 +13,27 @@ struct piece {
     uint32_t key, bytes;
 };
 
-/* The connection to one core. */
-struct line {
+/* The connection to one core of a server. */
+struct core_connection {
     int socket;
-    /* Chunks: all of the line, those of this call, those sent, and those received. `sent`: bytes of
-     * the next frame that are out. */
-    uint32_t chunks, asked, given, taken, sent;
-    struct piece *piece;
-    uint64_t *step;
-    uint32_t *queue; /* the chunks of this call, in order */
-    bool *awaited;
+    uint32_t chunks;     /* all chunks of this core */
+    struct piece *piece; /* by chunk */
+    uint64_t *step;      /* by chunk: the number of updates in its last result */
+    bool *awaited;       /* by chunk: whether a result is to come */
+    /* The present exchange. It wants these chunks, in this order: so many of them, with so many
+     * requests sent and results received. */
+    uint32_t *queue;
+    uint32_t wanted, requested, received;
+    uint32_t frame_sent; /* bytes of the next request that are out */
     struct inlet in;
 };
 
 struct client {
-    uint32_t lines, controls;
-    struct line *line;
+    uint32_t cores, controls;
+    struct core_connection *core;
     struct pollfd *poll;
     uint8_t kind;
-    uint32_t which; /* the line or the control connection that an outcome is about */
+    uint32_t which; /* the core or the control connection that an outcome is about */
     uint32_t why;   /* the reason of a refusal */
     double rate;
     const uint8_t *const *from;
@@ -41,49 +43,49 @@ struct client {
 
 void client_free(struct client *client)
 {
-    for (uint32_t i = 0; client->line && i < client->lines; i++) {
-        struct line *line = client->line + i;
-        free(line->piece);
-        free(line->step);
-        free(line->queue);
-        free(line->awaited);
+    for (uint32_t i = 0; client->core && i < client->cores; i++) {
+        struct core_connection *core = client->core + i;
+        free(core->piece);
+        free(core->step);
+        free(core->queue);
+        free(core->awaited);
     }
-    free(client->line);
+    free(client->core);
     free(client->poll);
     free(client);
 }
 
 /* The control connections are watched too, since a server reports errors on them. */
-struct client *client_new(uint32_t lines, uint32_t controls, const int *control)
+struct client *client_new(uint32_t cores, uint32_t controls, const int *control)
 {
     struct client *client = calloc(1, sizeof *client);
     if (!client)
         return NULL;
-    client->lines = lines;
+    client->cores = cores;
     client->controls = controls;
-    client->line = calloc(lines, sizeof *client->line);
-    client->poll = calloc(lines + controls, sizeof *client->poll);
-    if (!client->line || !client->poll) {
+    client->core = calloc(cores, sizeof *client->core);
+    client->poll = calloc(cores + controls, sizeof *client->poll);
+    if (!client->core || !client->poll) {
         client_free(client);
         return NULL;
     }
     for (uint32_t i = 0; i < controls; i++)
-        client->poll[lines + i] = (struct pollfd){.fd = control[i], .events = POLLIN};
+        client->poll[cores + i] = (struct pollfd){.fd = control[i], .events = POLLIN};
     return client;
 }
 
-bool client_set_line(struct client *client, uint32_t number, int socket, uint32_t chunks,
+bool client_set_core(struct client *client, uint32_t number, int socket, uint32_t chunks,
                      const struct piece *pieces)
 {
-    struct line *line = client->line + number;
-    *line = (struct line){.socket = socket, .chunks = chunks};
-    line->piece = malloc((chunks + 1) * sizeof *pieces);
-    line->step = calloc(chunks + 1, sizeof *line->step);
-    line->queue = calloc(chunks + 1, sizeof *line->queue);
-    line->awaited = calloc(chunks + 1, sizeof *line->awaited);
-    if (!line->piece || !line->step || !line->queue || !line->awaited)
+    struct core_connection *core = client->core + number;
+    *core = (struct core_connection){.socket = socket, .chunks = chunks};
+    core->piece = malloc((chunks + 1) * sizeof *pieces);
+    core->step = calloc(chunks + 1, sizeof *core->step);
+    core->queue = calloc(chunks + 1, sizeof *core->queue);
+    core->awaited = calloc(chunks + 1, sizeof *core->awaited);
+    if (!core->piece || !core->step || !core->queue || !core->awaited)
         return false;
-    memcpy(line->piece, pieces, chunks * sizeof *pieces);
+    memcpy(core->piece, pieces, chunks * sizeof *pieces);
     return true;
 }
 
@@ -96,39 +98,39 @@ void client_begin(struct client *client, uint8_t kind, const uint8_t *const *fro
     client->from = from;
     client->into = into;
     client->rate = rate;
-    for (uint32_t i = 0; i < client->lines; i++) {
-        struct line *line = client->line + i;
-        line->asked = line->given = line->taken = line->sent = 0;
-        for (uint32_t chunk = 0; chunk < line->chunks; chunk++)
-            if (wanted[line->piece[chunk].key])
-                line->queue[line->asked++] = chunk;
+    for (uint32_t i = 0; i < client->cores; i++) {
+        struct core_connection *core = client->core + i;
+        core->wanted = core->requested = core->received = core->frame_sent = 0;
+        for (uint32_t chunk = 0; chunk < core->chunks; chunk++)
+            if (wanted[core->piece[chunk].key])
+                core->queue[core->wanted++] = chunk;
     }
 }
 
-static enum outcome push(struct client *client, struct line *line)
+static enum outcome send_requests(struct client *client, struct core_connection *core)
 {
     struct frame frames[BATCH];
-    while (line->given < line->asked) {
-        uint32_t count = line->asked - line->given < BATCH ? line->asked - line->given : BATCH,
-                 complete;
+    while (core->requested < core->wanted) {
+        uint32_t left = core->wanted - core->requested, count = left < BATCH ? left : BATCH;
+        uint32_t complete;
         for (uint32_t i = 0; i < count; i++) {
-            uint32_t chunk = line->queue[line->given + i];
-            const struct piece *piece = line->piece + chunk;
+            uint32_t chunk = core->queue[core->requested + i];
+            const struct piece *piece = core->piece + chunk;
             frames[i].header = (struct header){
                 .magic = MAGIC,
                 .kind = client->kind,
                 .chunk = chunk,
                 .bytes = client->kind == KIND_PULL ? 0 : piece->bytes,
-                .step = line->step[chunk],
+                .step = core->step[chunk],
                 .rate = client->rate,
             };
             frames[i].payload =
                 client->kind == KIND_PULL ? NULL : client->from[piece->key] + piece->offset;
-            line->awaited[chunk] = true;
+            core->awaited[chunk] = true;
         }
         enum moved moved =
-            give(line->socket, frames, count, &line->sent, &complete, &client->bytes);
-        line->given += complete;
+            send_frames(core->socket, frames, count, &core->frame_sent, &complete, &client->bytes);
+        core->requested += complete;
         if (moved == CLOSED)
             return OUTCOME_LOST;
         if (moved == BLOCKED)
@@ -137,75 +139,75 @@ static enum outcome push(struct client *client, struct line *line)
     return OUTCOME_AGAIN;
 }
 
-static enum outcome begin(struct client *client, struct line *line)
+static enum outcome begin_result(struct client *client, struct core_connection *core)
 {
-    const struct header *h = &line->in.now;
+    const struct header *h = &core->in.now;
     if (h->magic == MAGIC && h->kind == KIND_REFUSAL) {
         client->why = h->chunk;
         return OUTCOME_REFUSED;
     }
-    if (h->magic != MAGIC || h->kind != KIND_RESULT || h->chunk >= line->chunks
-        || !line->awaited[h->chunk])
+    if (h->magic != MAGIC || h->kind != KIND_RESULT || h->chunk >= core->chunks
+        || !core->awaited[h->chunk])
         return OUTCOME_CONFUSED;
-    const struct piece *piece = line->piece + h->chunk;
+    const struct piece *piece = core->piece + h->chunk;
     if (h->bytes != (client->kind == KIND_INIT ? 0 : piece->bytes))
         return OUTCOME_CONFUSED;
-    line->in.into = h->bytes ? client->into[piece->key] + piece->offset : NULL;
-    line->in.left = h->bytes;
+    core->in.into = h->bytes ? client->into[piece->key] + piece->offset : NULL;
+    core->in.left = h->bytes;
     return OUTCOME_AGAIN;
 }
 
-static enum outcome pull(struct client *client, struct line *line)
+static enum outcome receive_results(struct client *client, struct core_connection *core)
 {
     for (;;) {
-        enum moved moved = take(line->socket, &line->in, &client->bytes);
+        enum moved moved = receive(core->socket, &core->in, &client->bytes);
         if (moved != MOVED)
             return moved == CLOSED ? OUTCOME_LOST : OUTCOME_AGAIN;
-        while (line->in.left == 0) {
-            if (line->in.busy) {
-                line->in.busy = false;
-                line->awaited[line->in.now.chunk] = false;
-                line->step[line->in.now.chunk] = line->in.now.step;
-                line->taken++;
+        while (core->in.left == 0) {
+            if (core->in.busy) {
+                core->in.busy = false;
+                core->awaited[core->in.now.chunk] = false;
+                core->step[core->in.now.chunk] = core->in.now.step;
+                core->received++;
             }
-            if (line->in.have < sizeof line->in.next)
+            if (core->in.have < sizeof core->in.next)
                 break;
-            line->in.now = line->in.next;
-            line->in.have = 0;
-            enum outcome outcome = begin(client, line);
+            core->in.now = core->in.next;
+            core->in.have = 0;
+            enum outcome outcome = begin_result(client, core);
             if (outcome != OUTCOME_AGAIN)
                 return outcome;
-            line->in.busy = true;
+            core->in.busy = true;
         }
-        if (line->taken == line->asked)
+        if (core->received == core->wanted)
             return OUTCOME_AGAIN;
     }
 }
 
-static enum outcome go_on(struct client *client, int milliseconds)
+static enum outcome exchange_once(struct client *client, int milliseconds)
 {
     bool done = true;
-    for (uint32_t i = 0; i < client->lines; i++) {
-        struct line *line = client->line + i;
-        done &= line->taken == line->asked;
+    for (uint32_t i = 0; i < client->cores; i++) {
+        struct core_connection *core = client->core + i;
+        done &= core->received == core->wanted;
         client->poll[i] = (struct pollfd){
-            .fd = line->socket, .events = POLLIN | (line->given < line->asked ? POLLOUT : 0)};
+            .fd = core->socket, .events = POLLIN | (core->requested < core->wanted ? POLLOUT : 0)};
     }
     if (done)
         return OUTCOME_DONE;
-    int count = poll(client->poll, client->lines + client->controls, milliseconds);
+    int count = poll(client->poll, client->cores + client->controls, milliseconds);
     for (uint32_t i = 0; count > 0 && i < client->controls; i++)
-        if (client->poll[client->lines + i].revents) {
+        if (client->poll[client->cores + i].revents) {
             client->which = i;
             return OUTCOME_TOLD;
         }
-    for (uint32_t i = 0; count > 0 && i < client->lines; i++) {
+    for (uint32_t i = 0; count > 0 && i < client->cores; i++) {
         enum outcome outcome = OUTCOME_AGAIN;
         client->which = i;
         if (client->poll[i].revents & POLLOUT)
-            outcome = push(client, client->line + i);
+            outcome = send_requests(client, client->core + i);
         if (client->poll[i].revents & (POLLIN | POLLHUP | POLLERR)) {
-            enum outcome found = pull(client, client->line + i);
+            enum outcome found = receive_results(client, client->core + i);
             if (found != OUTCOME_AGAIN) /* a refusal says more than a broken pipe */
                 outcome = found;
         }
@@ -222,7 +224,7 @@ int client_exchange(struct client *client, int milliseconds)
 {
     for (uint32_t i = 0; i < 4096; i++) {
         uint64_t before = client->bytes;
-        enum outcome outcome = go_on(client, milliseconds);
+        enum outcome outcome = exchange_once(client, milliseconds);
         if (outcome != OUTCOME_AGAIN || client->bytes == before)
             return (int)outcome;
     }

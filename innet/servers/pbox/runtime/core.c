@@ -21,7 +21,7 @@ static uint64_t clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static void hang_up(struct core *core, struct connection *c)
+static void close_connection(struct core *core, struct connection *c)
 {
     /* While a forked child has a copy of the socket, epoll and the peer do not notice that it is closed. */
     epoll_ctl(core->epoll, EPOLL_CTL_DEL, c->socket, NULL);
@@ -31,24 +31,24 @@ static void hang_up(struct core *core, struct connection *c)
     core->connection[c->slot]->slot = c->slot;
     core->counts.connections = core->connections;
     if (c->job)
-        give_up_on(core, c->job, c->rank);
+        remove_worker(core, c->job, c->rank);
     free(c->replies);
     free(c);
 }
 
 /* Listens, but not while there is no room for another socket. */
-static void hear(struct core *core)
+static void watch_listener(struct core *core)
 {
     struct epoll_event event = {.events = core->full ? 0 : EPOLLIN, .data.ptr = &core->listener};
     epoll_ctl(core->epoll, EPOLL_CTL_MOD, core->listener, &event);
 }
 
-static void welcome(struct core *core)
+static void accept_connection(struct core *core)
 {
     int socket = accept4(core->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (socket < 0) {
         core->full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-        hear(core);
+        watch_listener(core);
         return;
     }
     struct connection *c = core->connections < MOST_CONNECTIONS ? calloc(1, sizeof *c) : NULL;
@@ -57,7 +57,7 @@ static void welcome(struct core *core)
         close(socket);
         return;
     }
-    int on = 1, dead_after_ms = 30000;
+    int on = 1, dead_after_ms = DEAD_AFTER_MS;
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_after_ms, sizeof dead_after_ms);
@@ -82,11 +82,11 @@ static void remove_job(struct core *core, uint64_t id)
     *at = job->next;
     job->failed = true;
     for (uint32_t rank = 0; rank < job->workers; rank++)
-        if (job->seat[rank]) {
-            job->seat[rank]->job = NULL;
-            doom(core, job->seat[rank]);
+        if (job->connection[rank]) {
+            job->connection[rank]->job = NULL;
+            close_later(core, job->connection[rank]);
         }
-    tell(core, job, EVENT_REMOVED, 0, 0);
+    report(core, job, EVENT_REMOVED, 0, 0);
     job_free(job);
 }
 
@@ -115,12 +115,12 @@ static void carry_out_orders(struct core *core)
 }
 
 /* Reads a bounded number of times, so that the other connections are served as well. */
-static void serve(struct core *core, struct connection *c)
+static void receive_frames(struct core *core, struct connection *c)
 {
     for (uint32_t i = 0; i < READS && !c->dead; i++) {
-        enum moved moved = take(c->socket, &c->in, &core->counts.bytes_in);
+        enum moved moved = receive(c->socket, &c->in, &core->counts.bytes_in);
         if (moved == CLOSED)
-            doom(core, c);
+            close_later(core, c);
         if (moved != MOVED)
             break;
         while (!c->dead && c->in.left == 0) {
@@ -152,10 +152,10 @@ static void tick(struct core *core)
     }
     if (core->full) {
         core->full = false;
-        hear(core);
+        watch_listener(core);
     }
     for (struct job *job = core->jobs; job; job = job->next)
-        look_for_silent(core, job);
+        fail_if_silent(core, job);
 }
 
 struct core *core_new(int listener, int events)
@@ -179,7 +179,7 @@ struct core *core_new(int listener, int events)
 }
 
 /* Queues an order. Any thread may call this. The core carries orders out in their order. */
-static bool order(struct core *core, struct order content)
+static bool queue_order(struct core *core, struct order content)
 {
     struct order *order = malloc(sizeof *order);
     if (!order)
@@ -196,14 +196,42 @@ static bool order(struct core *core, struct order content)
 
 bool core_add(struct core *core, struct job *job)
 {
-    return order(core, (struct order){.job = job});
+    return queue_order(core, (struct order){.job = job});
 }
 
-bool core_remove(struct core *core, uint64_t job) { return order(core, (struct order){.id = job}); }
+bool core_remove(struct core *core, uint64_t job)
+{
+    return queue_order(core, (struct order){.id = job});
+}
 
-bool core_stop(struct core *core) { return order(core, (struct order){.stop = true}); }
+bool core_stop(struct core *core) { return queue_order(core, (struct order){.stop = true}); }
 
 const struct core_counts *core_counts(const struct core *core) { return &core->counts; }
+
+static void handle_event(struct core *core, const struct epoll_event *event)
+{
+    if (event->data.ptr == &core->listener) {
+        accept_connection(core);
+    } else if (event->data.ptr == &core->waker) {
+        uint64_t count;
+        ssize_t got = read(core->waker, &count, sizeof count);
+        (void)got; /* every round carries out the orders */
+    } else {
+        struct connection *c = event->data.ptr;
+        if (event->events & EPOLLOUT && !c->dead)
+            flush(core, c);
+        if (event->events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !c->dead)
+            receive_frames(core, c);
+    }
+}
+
+static void close_dead_connections(struct core *core)
+{
+    core->has_dead = false;
+    for (uint32_t i = core->connections; i-- > 0;)
+        if (core->connection[i]->dead)
+            close_connection(core, core->connection[i]);
+}
 
 /* Runs until it is told to stop, and then frees all jobs. */
 void core_run(struct core *core)
@@ -212,35 +240,17 @@ void core_run(struct core *core)
     while (!core->stopped) {
         int count = epoll_wait(core->epoll, ready, 64, TICK_MS);
         core->now = clock_ns();
-        for (int i = 0; i < count; i++) {
-            void *what = ready[i].data.ptr;
-            if (what == &core->listener) {
-                welcome(core);
-            } else if (what == &core->waker) {
-                uint64_t count;
-                ssize_t got = read(core->waker, &count, sizeof count);
-                (void)got;
-            } else {
-                struct connection *c = what;
-                if (ready[i].events & EPOLLOUT && !c->dead)
-                    flush(core, c);
-                if (ready[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !c->dead)
-                    serve(core, c);
-            }
-        }
+        for (int i = 0; i < count; i++)
+            handle_event(core, &ready[i]);
         carry_out_orders(core);
         if (core->now - core->ticked > TICK_MS * 1000000ULL)
             tick(core);
-        if (core->doomed) { /* last: an earlier event may doom a connection in `ready` */
-            core->doomed = false;
-            for (uint32_t i = core->connections; i-- > 0;)
-                if (core->connection[i]->dead)
-                    hang_up(core, core->connection[i]);
-        }
+        if (core->has_dead) /* last: a later event of this round may be one of a dead connection */
+            close_dead_connections(core);
         core->counts.busy_ns += clock_ns() - core->now;
     }
     while (core->connections)
-        hang_up(core, core->connection[core->connections - 1]);
+        close_connection(core, core->connection[core->connections - 1]);
     while (core->jobs)
         remove_job(core, core->jobs->id);
 }

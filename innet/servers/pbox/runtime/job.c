@@ -25,7 +25,7 @@ uint64_t job_bytes(uint32_t workers, uint32_t rule, uint32_t chunks, const uint3
 /* The pages are mapped here, but the core that owns them touches them first. So they lie in that
  * core's NUMA domain. Returns NULL if there is no memory. */
 struct job *job_new(uint64_t id, uint32_t workers, uint32_t quorum, bool asynchronous, bool mean,
-                    const struct optimizer *optimizer, double patience_s, uint32_t chunks,
+                    const struct optimizer *optimizer, double timeout_s, uint32_t chunks,
                     const uint32_t *lengths, const uint8_t *keys, struct job_counts *counts)
 {
     struct job *job = calloc(1, sizeof *job);
@@ -38,14 +38,14 @@ struct job *job_new(uint64_t id, uint32_t workers, uint32_t quorum, bool asynchr
         .asynchronous = asynchronous,
         .mean = mean,
         .optimizer = *optimizer,
-        .patience = (uint64_t)(patience_s * 1e9),
+        .timeout_ns = (uint64_t)(timeout_s * 1e9),
         .chunks = chunks,
         .counts = counts,
     };
     job->chunk = calloc(chunks + 1, sizeof *job->chunk);
     job->keys = malloc(workers * sizeof *job->keys);
-    job->gone = calloc(workers, sizeof *job->gone);
-    job->seat = calloc(workers, sizeof *job->seat);
+    job->departed = calloc(workers, sizeof *job->departed);
+    job->connection = calloc(workers, sizeof *job->connection);
     if (job->chunk)
         for (uint32_t i = 0; i < chunks; i++) {
             job->chunk[i].offset = job->floats;
@@ -56,7 +56,7 @@ struct job *job_new(uint64_t id, uint32_t workers, uint32_t quorum, bool asynchr
     void *memory =
         mmap(NULL, job->mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     job->memory = memory == MAP_FAILED ? NULL : memory;
-    if (!job->chunk || !job->keys || !job->gone || !job->seat || !job->memory) {
+    if (!job->chunk || !job->keys || !job->departed || !job->connection || !job->memory) {
         job_free(job);
         return NULL;
     }
@@ -64,7 +64,7 @@ struct job *job_new(uint64_t id, uint32_t workers, uint32_t quorum, bool asynchr
     job->parameters = job->memory;
     for (uint32_t i = 0; i < state_count(optimizer->rule); i++)
         job->state[i] = job->memory + (1 + i) * job->floats;
-    job->pushed = job->memory + (1 + state_count(optimizer->rule)) * job->floats;
+    job->gradients = job->memory + (1 + state_count(optimizer->rule)) * job->floats;
     return job;
 }
 
@@ -74,7 +74,7 @@ void job_free(struct job *job)
         munmap(job->memory, job->mapped_bytes);
     free(job->chunk);
     free(job->keys);
-    free(job->gone);
-    free(job->seat);
+    free(job->departed);
+    free(job->connection);
     free(job);
 }

@@ -5,8 +5,8 @@
 #include <poll.h>
 #include <unistd.h>
 
-void tell(struct core *core, const struct job *job, enum core_event kind, uint32_t rank,
-          uint32_t rule)
+void report(struct core *core, const struct job *job, enum core_event kind, uint32_t rank,
+            uint32_t rule)
 {
     struct event event = {.job = job->id, .kind = kind, .rank = rank, .rule = rule};
     /* Its reader does nothing else, and waits for no core. If many jobs end at once, it may be behind. */
@@ -27,7 +27,7 @@ void refuse(struct core *core, struct connection *c, enum violation rule)
     }
     if (c->job && !c->job->failed) {
         c->job->failed = !c->job->asynchronous;
-        tell(core, c->job, EVENT_BROKE, c->rank, rule);
+        report(core, c->job, EVENT_BROKE, c->rank, rule);
     }
-    doom(core, c);
+    close_later(core, c);
 }

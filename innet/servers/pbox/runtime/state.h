@@ -1,7 +1,7 @@
 /* The state of one core of the server: a thread with an epoll loop, a listening socket, and jobs of its
  * own. Other threads send it orders. It reports events through a pipe.
  *
- * The files call each other in this order: core.c (the event loop), pushes.c (frames), reports.c, job.c,
+ * The files call each other in this order: core.c (the event loop), frames.c, reports.c, job.c,
  * optimizers.c. */
 
 #ifndef INNET_PBOX_STATE_H
@@ -26,10 +26,12 @@ struct connection {
     uint32_t rank;
     uint8_t key[KEY_BYTES];
     struct inlet in;
-    struct reply *replies; /* a ring buffer */
-    uint32_t first, owed, room, sent;
-    bool blocked, dead;
-    uint64_t since;
+    struct reply *replies;      /* a ring buffer with `room` places */
+    uint32_t first, owed, room; /* `owed` replies are due, from `first` on */
+    uint32_t sent;              /* bytes of the first due reply that are out */
+    bool blocked;               /* the kernel takes no more bytes for now */
+    bool dead;                  /* to be closed at the end of the round */
+    uint64_t since;             /* when it was accepted, in ns */
 };
 
 /* The core writes these while Python reads them. */
@@ -50,24 +52,29 @@ struct core {
     struct job *jobs;
     struct connection *connection[MOST_CONNECTIONS];
     uint32_t connections;
-    uint64_t now, ticked;
-    bool stopped, doomed, full; /* `doomed`: a connection must go; `full`: accept none for now */
+    uint64_t now, ticked; /* the beginning of the round, and of the last one with a tick, in ns */
+    bool stopped;
+    bool has_dead; /* a connection is dead */
+    bool full;     /* accept no connection for now: there is no room for another socket */
     struct core_counts counts;
 };
 
-/* Marks a connection. It is closed when nothing can refer to it any more. */
-static inline void doom(struct core *core, struct connection *c) { c->dead = core->doomed = true; }
+/* Marks a connection as dead. It is closed when nothing can refer to it any more. */
+static inline void close_later(struct core *core, struct connection *c)
+{
+    c->dead = core->has_dead = true;
+}
 
 /* reports.c */
-void tell(struct core *core, const struct job *job, enum core_event kind, uint32_t rank,
-          uint32_t rule);
+void report(struct core *core, const struct job *job, enum core_event kind, uint32_t rank,
+            uint32_t rule);
 void refuse(struct core *core, struct connection *c, enum violation rule);
 
-/* pushes.c: the handling of frames. The first two return false if the connection was refused. */
+/* frames.c: the handling of frames. The first two return false if the connection was refused. */
 bool begin_frame(struct core *core, struct connection *c);
 bool end_frame(struct core *core, struct connection *c);
 void flush(struct core *core, struct connection *c);
-void give_up_on(struct core *core, struct job *job, uint32_t rank);
-void look_for_silent(struct core *core, struct job *job);
+void remove_worker(struct core *core, struct job *job, uint32_t rank);
+void fail_if_silent(struct core *core, struct job *job);
 
 #endif

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+/* MOVED: there may be more. BLOCKED: wait until the socket is ready. */
 enum moved { MOVED, BLOCKED, CLOSED };
 
 /* The receiving side. While `busy`, `now` is the frame whose payload is being received. `next` is the
@@ -22,7 +23,8 @@ struct inlet {
     bool busy;
 };
 
-static inline enum moved take(int socket, struct inlet *in, uint64_t *bytes)
+/* Receives what has arrived of the present payload and of the next header. */
+static inline enum moved receive(int socket, struct inlet *in, uint64_t *bytes)
 {
     struct iovec parts[2] = {{in->into, in->left},
                              {(uint8_t *)&in->next + in->have, sizeof in->next - in->have}};
@@ -45,8 +47,8 @@ struct frame {
 
 /* Sends as much of these frames as the kernel takes. `sent` bytes of the first one are already out. Sets
  * `complete` to the number of frames that are now out, and updates `sent` for the next one. */
-static inline enum moved give(int socket, const struct frame *frames, uint32_t count,
-                              uint32_t *sent, uint32_t *complete, uint64_t *bytes)
+static inline enum moved send_frames(int socket, const struct frame *frames, uint32_t count,
+                                     uint32_t *sent, uint32_t *complete, uint64_t *bytes)
 {
     struct iovec parts[2 * BATCH];
     struct msghdr message = {.msg_iov = parts};

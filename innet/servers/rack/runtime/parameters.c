@@ -2,13 +2,12 @@
  *
  * The aggregation program sums as usual. The code here sees its results on their way out. It sees each
  * result as often as it is sent: once for every switch below, and again for every worker that has lost
- * it. So nothing here counts results. A row names its chunk and its step, and each step is taken once.
- *
- * innet/wire/parameters.py describes the contents of a row.
+ * it. So nothing here counts results. A request names its chunk and its step, and each step is taken
+ * once. innet/wire/parameters.py describes the lanes of a request.
  *
  * Every core of the switch calls this from a thread of its own. Steps share the table of jobs. Each
  * step holds the lock of its chunk, since two cores may have the same chunk: a new term can give a
- * row another slot. Rows that change the table have it to themselves. */
+ * chunk another slot. Requests that change the table have it to themselves. */
 
 #include "parameters.h"
 #include "words.h"
@@ -24,7 +23,7 @@
 #include <string.h>
 #include <time.h>
 
-/* A packet has room for a row's header, and for more than the four float64 of an optimizer. */
+/* A request has room for its header, and for more than the four float64 of an optimizer. */
 enum { LEAST_LANES = HEADER_LANES + 4 * 2 + 1 };
 enum { LOCKS = 64 };
 enum { ASKS = ASK_DESCRIBE | ASK_BEGIN | ASK_STEP };
@@ -56,10 +55,13 @@ struct parameters {
 
 static void count(uint64_t *counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
 
-/* A row of a result. */
-struct row {
+/* A result that asks for something. Its lanes are a header and, behind HEADER_LANES, a row. */
+struct request {
+    uint32_t asks;         /* one of the flags in ASKS; several are malformed */
     uint32_t job, members; /* `members`: the number of workers in the sum */
-    uint32_t operation, lanes;
+    uint32_t operation;
+    bool overflowed; /* a lane of the sum did */
+    uint32_t lanes;
     int32_t lane[MAX_LANES];
 };
 
@@ -126,14 +128,15 @@ static double real_at(const int32_t *lane)
 }
 
 /* Begins a job anew, unless the nonce shows that this request was handled already. */
-static enum refusal describe(struct parameters *p, const struct row *row, uint64_t now)
+static enum refusal describe(struct parameters *p, const struct request *request, uint64_t now)
 {
-    const int32_t *lane = row->lane;
-    if (row->operation != OPERATION_MAX || lane[ROW_COUNT] < 1
-        || (uint32_t)lane[ROW_COUNT] > MOST_CHUNKS || lane[ROW_RULE] < 0 || lane[ROW_RULE] >= RULES)
+    const int32_t *lane = request->lane;
+    if (request->operation != OPERATION_MAX || lane[LANE_COUNT] < 1
+        || (uint32_t)lane[LANE_COUNT] > MOST_CHUNKS || lane[LANE_RULE] < 0
+        || lane[LANE_RULE] >= RULES)
         return REFUSAL_MALFORMED;
-    struct job **at = find(p, row->job);
-    if (*at && (*at)->nonce == (uint32_t)lane[ROW_NONCE])
+    struct job **at = find(p, request->job);
+    if (*at && (*at)->nonce == (uint32_t)lane[LANE_NONCE])
         return ACCEPTED;
     if (*at)
         forget(p, at);
@@ -142,12 +145,12 @@ static enum refusal describe(struct parameters *p, const struct row *row, uint64
         return REFUSAL_NO_ROOM;
     const int32_t *body = lane + HEADER_LANES;
     *job = (struct job){
-        .number = row->job,
-        .nonce = (uint32_t)lane[ROW_NONCE],
-        .chunks = (uint32_t)lane[ROW_COUNT],
+        .number = request->job,
+        .nonce = (uint32_t)lane[LANE_NONCE],
+        .chunks = (uint32_t)lane[LANE_COUNT],
         .optimizer =
             {
-                .rule = (uint32_t)lane[ROW_RULE],
+                .rule = (uint32_t)lane[LANE_RULE],
                 .first = real_at(body),
                 .second = real_at(body + 2),
                 .epsilon = real_at(body + 4),
@@ -172,11 +175,12 @@ static enum refusal describe(struct parameters *p, const struct row *row, uint64
     return ACCEPTED;
 }
 
+/* Sets the initial parameters of a chunk. */
 static enum refusal begin(struct parameters *p, struct job *job, struct chunk *chunk,
-                          const struct row *row, uint64_t now)
+                          const struct request *request, uint64_t now)
 {
-    uint32_t floats = row->lanes - HEADER_LANES;
-    if (row->operation != OPERATION_MAX)
+    uint32_t floats = request->lanes - HEADER_LANES;
+    if (request->operation != OPERATION_MAX)
         return REFUSAL_MALFORMED;
     if (!chunk->values) {
         uint64_t bytes = chunk_bytes(job, floats);
@@ -192,29 +196,41 @@ static enum refusal begin(struct parameters *p, struct job *job, struct chunk *c
     }
     if (chunk->step || chunk->floats != floats)
         return REFUSAL_OUT_OF_TURN;
-    memcpy(chunk->values, row->lane + HEADER_LANES, floats * sizeof(float));
+    memcpy(chunk->values, request->lane + HEADER_LANES, floats * sizeof(float));
     return ACCEPTED;
 }
 
 /* Computes the mean of the gradients, as dequantize in innet/host/quantizers/fixed_point.py does. */
-static void mean(const struct row *row, float *gradient, uint32_t floats)
+static void mean(const struct request *request, float *gradient, uint32_t floats)
 {
-    const int32_t *sum = row->lane + HEADER_LANES;
-    int32_t exponent = row->lane[ROW_SCALE];
+    const int32_t *sum = request->lane + HEADER_LANES;
+    int32_t exponent = request->lane[LANE_SCALE];
     float scale = exponent == SCALE_NOT_FINITE ? __builtin_nanf("") : __builtin_ldexpf(1, exponent);
-    float count = (float)row->members;
+    float count = (float)request->members;
     for (uint32_t i = 0; i < floats; i++)
         gradient[i] = (float)sum[i] / count * scale;
 }
 
-static enum refusal take_step(struct parameters *p, struct job *job, struct chunk *chunk,
-                              const struct row *row)
+/* Returns the learning rate, a float64 in four lanes of 16 bits each. */
+static double rate_of(const int32_t *lane)
 {
-    const int32_t *lane = row->lane;
-    uint32_t step = (uint32_t)lane[ROW_STEP];
-    if (row->operation != OPERATION_SUM)
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < 4; i++)
+        bits = bits << 16 | ((uint32_t)lane[LANE_RATE + i] & 0xffff);
+    double rate;
+    memcpy(&rate, &bits, sizeof rate);
+    return rate;
+}
+
+/* Makes a step of a chunk, unless it was made when the same result left before. */
+static enum refusal take_step(struct parameters *p, struct job *job, struct chunk *chunk,
+                              const struct request *request)
+{
+    const int32_t *lane = request->lane;
+    uint32_t step = (uint32_t)lane[LANE_STEP];
+    if (request->operation != OPERATION_SUM)
         return REFUSAL_MALFORMED;
-    if (!chunk->values || chunk->floats != row->lanes - HEADER_LANES)
+    if (!chunk->values || chunk->floats != request->lanes - HEADER_LANES)
         return REFUSAL_UNKNOWN;
     if (step == chunk->step && step) { /* it was taken when its result first left */
         count(&p->counts.repeated);
@@ -222,69 +238,66 @@ static enum refusal take_step(struct parameters *p, struct job *job, struct chun
     }
     if (step != chunk->step + 1)
         return REFUSAL_OUT_OF_TURN;
-    uint64_t bits = 0;
-    for (uint32_t i = 0; i < 4; i++)
-        bits = bits << 16 | ((uint32_t)lane[ROW_RATE + i] & 0xffff);
-    double rate;
-    memcpy(&rate, &bits, sizeof rate);
     float gradient[MAX_LANES], *values = chunk->values;
     const float *pushed[] = {gradient};
     uint32_t n = chunk->floats, states = state_count(job->optimizer.rule);
-    mean(row, gradient, n);
+    mean(request, gradient, n);
     update(&job->optimizer, values, states > 0 ? values + n : NULL,
-           states > 1 ? values + 2 * n : NULL, pushed, 1, 1, n, step, rate);
+           states > 1 ? values + 2 * n : NULL, pushed, 1, 1, n, step, rate_of(lane));
     chunk->step = step;
     count(&p->counts.steps);
     return ACCEPTED;
 }
 
 /* A sum adds up all workers' headers. If the workers agree, the sum is a multiple of their number. */
-static bool divide_header(struct row *row)
+static bool divide_header(struct request *request)
 {
     for (uint32_t i = 0; i < HEADER_LANES; i++) {
-        if (!row->members || row->lane[i] % (int32_t)row->members)
+        if (!request->members || request->lane[i] % (int32_t)request->members)
             return false;
-        row->lane[i] /= (int32_t)row->members;
+        request->lane[i] /= (int32_t)request->members;
     }
     return true;
 }
 
-/* Carries out a row's request, and replaces the row by the answer. Call it with the lock of the table. */
-static enum refusal carry_out(struct parameters *p, uint32_t asks, struct row *row)
+/* Carries out a request, and replaces its row by the answer. Call it with the lock of the table. */
+static enum refusal carry_out(struct parameters *p, struct request *request)
 {
     uint64_t now = clock_ns();
-    int32_t *lane = row->lane;
-    if (asks == ASK_DESCRIBE)
-        return describe(p, row, now);
-    struct job *job = *find(p, row->job);
-    if (!job || job->nonce != (uint32_t)lane[ROW_NONCE])
+    int32_t *lane = request->lane;
+    if (request->asks == ASK_DESCRIBE)
+        return describe(p, request, now);
+    struct job *job = *find(p, request->job);
+    if (!job || job->nonce != (uint32_t)lane[LANE_NONCE])
         return REFUSAL_UNKNOWN;
-    if (lane[ROW_CHUNK] < 0 || (uint32_t)lane[ROW_CHUNK] >= job->chunks)
+    if (lane[LANE_CHUNK] < 0 || (uint32_t)lane[LANE_CHUNK] >= job->chunks)
         return REFUSAL_MALFORMED;
-    struct chunk *chunk = &job->chunk[lane[ROW_CHUNK]];
+    struct chunk *chunk = &job->chunk[lane[LANE_CHUNK]];
     __atomic_store_n(&job->used_ns, now, __ATOMIC_RELAXED);
-    pthread_mutex_t *lock = &p->locks[(uint32_t)lane[ROW_CHUNK] % LOCKS];
+    pthread_mutex_t *lock = &p->locks[(uint32_t)lane[LANE_CHUNK] % LOCKS];
     pthread_mutex_lock(lock);
     enum refusal refusal = REFUSAL_MALFORMED;
-    if (asks == ASK_BEGIN)
-        refusal = begin(p, job, chunk, row, now);
-    else if (asks == ASK_STEP)
-        refusal = take_step(p, job, chunk, row);
+    if (request->asks == ASK_BEGIN)
+        refusal = begin(p, job, chunk, request, now);
+    else if (request->asks == ASK_STEP)
+        refusal = take_step(p, job, chunk, request);
     if (refusal == ACCEPTED)
         memcpy(lane + HEADER_LANES, chunk->values, chunk->floats * sizeof(float));
     pthread_mutex_unlock(lock);
     return refusal;
 }
 
-static enum refusal answer(struct parameters *p, uint32_t asks, struct row *row)
+static enum refusal answer(struct parameters *p, struct request *request)
 {
-    if (row->operation == OPERATION_SUM && !divide_header(row))
+    if (request->operation == OPERATION_SUM && request->overflowed)
+        return REFUSAL_MALFORMED;
+    if (request->operation == OPERATION_SUM && !divide_header(request))
         return REFUSAL_DISAGREE;
-    if (asks == ASK_STEP)
+    if (request->asks == ASK_STEP)
         pthread_rwlock_rdlock(&p->table);
     else
         pthread_rwlock_wrlock(&p->table);
-    enum refusal refusal = carry_out(p, asks, row);
+    enum refusal refusal = carry_out(p, request);
     pthread_rwlock_unlock(&p->table);
     return refusal;
 }
@@ -319,40 +332,59 @@ static void seal(const struct encapsulation *front, uint8_t *header, uint32_t la
     put_word(header + AT_CHECK, (uint32_t)(sum >> 32));
 }
 
-void parameters_outward(void *context, uint8_t *frame, uint32_t bytes)
+/* Reads a result that asks for something. Returns false for any other frame. */
+static bool read_request(const struct parameters *p, const uint8_t *frame, uint32_t bytes,
+                         struct request *request)
 {
-    struct parameters *p = context;
     const struct encapsulation *front = (const struct encapsulation *)frame;
-    uint8_t *header = frame + sizeof *front, *lanes = header + HEADER_BYTES;
+    const uint8_t *header = frame + sizeof *front;
     const uint32_t before = sizeof *front + HEADER_BYTES;
     if (bytes < before)
-        return;
+        return false;
     /* Frames may be padded: there may be more bytes behind the datagram. */
     uint32_t used = sizeof front->ethernet + ntohs(front->ip.tot_len);
     if (used > bytes || used < before + WORD_BYTES * LEAST_LANES
         || used > before + WORD_BYTES * MAX_LANES || (used - before) % WORD_BYTES)
-        return;
-    uint32_t flags = half_at(header + AT_FLAGS), asks = flags & ASKS;
-    if (!is_result(p, front) || !asks || flags & (ASK_DONE | ASK_REFUSED))
-        return;
-    struct row row = {
+        return false;
+    uint32_t flags = half_at(header + AT_FLAGS);
+    if (!is_result(p, front) || !(flags & ASKS) || flags & (ASK_DONE | ASK_REFUSED))
+        return false;
+    *request = (struct request){
+        .asks = flags & ASKS,
         .job = half_at(header + AT_JOB),
-        .operation = lower_nibble(header + AT_OPERATION),
-        .lanes = (used - before) / WORD_BYTES,
         .members = half_at(header + AT_COUNT),
+        .operation = lower_nibble(header + AT_OPERATION),
+        .overflowed = flags & FLAG_OVERFLOW,
+        .lanes = (used - before) / WORD_BYTES,
     };
-    load_row(lanes, (uint32_t *)row.lane, row.lanes);
-    bool overflowed = flags & FLAG_OVERFLOW && row.operation == OPERATION_SUM;
-    enum refusal refusal = overflowed ? REFUSAL_MALFORMED : answer(p, asks, &row);
+    load_row(header + HEADER_BYTES, (uint32_t *)request->lane, request->lanes);
+    return true;
+}
+
+/* Writes the answer in place of the request. */
+static void write_answer(uint8_t *frame, const struct request *answered, enum refusal refusal)
+{
+    const struct encapsulation *front = (const struct encapsulation *)frame;
+    uint8_t *header = frame + sizeof *front;
+    uint32_t flag = refusal == ACCEPTED ? ASK_DONE : ASK_REFUSED;
+    put_half(header + AT_FLAGS, (uint16_t)(half_at(header + AT_FLAGS) | flag));
+    store_row(header + HEADER_BYTES, (const uint32_t *)answered->lane, answered->lanes);
+    seal(front, header, answered->lanes);
+}
+
+void parameters_on_egress(void *context, uint8_t *frame, uint32_t bytes)
+{
+    struct parameters *p = context;
+    struct request request;
+    if (!read_request(p, frame, bytes, &request))
+        return;
+    enum refusal refusal = answer(p, &request);
     if (refusal != ACCEPTED) {
         count(&p->counts.refused);
-        memset(row.lane, 0, sizeof row.lane);
-        row.lane[0] = (int32_t)refusal;
+        memset(request.lane, 0, sizeof request.lane);
+        request.lane[0] = (int32_t)refusal;
     }
-    flags |= refusal == ACCEPTED ? ASK_DONE : ASK_REFUSED;
-    put_half(header + AT_FLAGS, (uint16_t)flags);
-    store_row(lanes, (const uint32_t *)row.lane, row.lanes);
-    seal(front, header, row.lanes);
+    write_answer(frame, &request, refusal);
 }
 
 struct parameters *parameters_new(uint64_t most_bytes, uint64_t silent_ns)
@@ -371,7 +403,7 @@ struct parameters *parameters_new(uint64_t most_bytes, uint64_t silent_ns)
     return p;
 }
 
-void parameters_serve(struct parameters *p, uint32_t address)
+void parameters_set_service(struct parameters *p, uint32_t address)
 {
     atomic_store(&p->service, address);
 }

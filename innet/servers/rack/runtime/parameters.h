@@ -14,11 +14,11 @@ struct parameter_counts { uint64_t jobs, bytes, steps, repeated, refused; };
 struct parameters *parameters_new(uint64_t most_bytes, uint64_t silent_ns);
 
 /* Sets the source address of results; other frames are left alone. Any thread may call this. */
-void parameters_serve(struct parameters *parameters, uint32_t address);
+void parameters_set_service(struct parameters *parameters, uint32_t address);
 void parameters_free(struct parameters *parameters);
 const struct parameter_counts *parameters_counts(const struct parameters *parameters);
 
 /* Call this for every frame that leaves the switch. Any thread of the switch may call it. */
-void parameters_outward(void *context, uint8_t *frame, uint32_t bytes);
+void parameters_on_egress(void *context, uint8_t *frame, uint32_t bytes);
 
 #endif

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-static void owe(struct connection *c, uint32_t chunk, bool bare)
+/* Queues a reply: a chunk, or if it is bare only the fact that the chunk was stored. */
+static void queue_reply(struct connection *c, uint32_t chunk, bool bare)
 {
     c->replies[(c->first + c->owed++) % c->room] =
         (struct reply){.step = c->job->chunk[chunk].step, .chunk = chunk, .bare = bare};
@@ -17,23 +18,24 @@ static void owe(struct connection *c, uint32_t chunk, bool bare)
 /* Returns where a reply is sent from. In an asynchronous job or one with a quorum, the chunk may
  * change before the reply is out. Then a copy is sent from where the worker's gradient was
  * received. That gradient has been used. */
-static const float *source(const struct job *job, uint32_t rank, const struct chunk *chunk)
+static const float *reply_payload(const struct job *job, uint32_t rank, const struct chunk *chunk)
 {
-    return waits_for_all(job) ? job->parameters + chunk->offset : landing(job, rank, chunk);
+    return waits_for_all(job) ? job->parameters + chunk->offset : gradient_of(job, rank, chunk);
 }
 
-static void answer(struct connection *c, uint32_t number)
+/* Queues a chunk's present values as the reply to a worker. */
+static void reply_with_chunk(struct connection *c, uint32_t number)
 {
     struct job *job = c->job;
     const struct chunk *chunk = job->chunk + number;
     if (!waits_for_all(job))
-        memcpy(landing(job, c->rank, chunk), job->parameters + chunk->offset,
+        memcpy(gradient_of(job, c->rank, chunk), job->parameters + chunk->offset,
                chunk->length * sizeof(float));
-    owe(c, number, false);
+    queue_reply(c, number, false);
 }
 
-static void apply(struct core *core, struct job *job, struct chunk *chunk,
-                  const float *const *pushed, uint32_t count, double rate)
+static void update_chunk(struct core *core, struct job *job, struct chunk *chunk,
+                         const float *const *pushed, uint32_t count, double rate)
 {
     float *state[2];
     for (uint32_t i = 0; i < 2; i++)
@@ -45,7 +47,7 @@ static void apply(struct core *core, struct job *job, struct chunk *chunk,
     job->counts->updates++;
 }
 
-static void push_at_once(struct core *core, struct connection *c)
+static void push_asynchronously(struct core *core, struct connection *c)
 {
     struct job *job = c->job;
     struct chunk *chunk = job->chunk + c->in.now.chunk;
@@ -53,42 +55,42 @@ static void push_at_once(struct core *core, struct connection *c)
     job->counts->stale += staleness;
     if (staleness > job->counts->most_stale)
         job->counts->most_stale = staleness;
-    const float *mine = landing(job, c->rank, chunk);
-    apply(core, job, chunk, &mine, 1, c->in.now.rate);
-    answer(c, c->in.now.chunk);
+    const float *mine = gradient_of(job, c->rank, chunk);
+    update_chunk(core, job, chunk, &mine, 1, c->in.now.rate);
+    reply_with_chunk(c, c->in.now.chunk);
 }
 
 /* Returns whether the quorum can still be reached. Workers that are present and have not pushed may
  * still do so. */
-static bool can_be_complete(const struct job *job, const struct chunk *chunk)
+static bool can_reach_quorum(const struct job *job, const struct chunk *chunk)
 {
     uint32_t lost = 0;
     for (uint32_t rank = 0; rank < job->workers; rank++)
-        lost += job->gone[rank] && !has_pushed(chunk, rank);
+        lost += job->departed[rank] && !has_pushed(chunk, rank);
     return job->workers - lost >= job->quorum;
 }
 
-static uint32_t first_lost(const struct job *job, const struct chunk *chunk)
+static uint32_t first_missing(const struct job *job, const struct chunk *chunk)
 {
     uint32_t rank = 0;
-    while (rank + 1 < job->workers && !(job->gone[rank] && !has_pushed(chunk, rank)))
+    while (rank + 1 < job->workers && !(job->departed[rank] && !has_pushed(chunk, rank)))
         rank++;
     return rank;
 }
 
-static void miss(struct core *core, struct job *job, const struct chunk *chunk)
+static void fail_for_missing(struct core *core, struct job *job, const struct chunk *chunk)
 {
     job->failed = true;
-    tell(core, job, EVENT_MISSED, first_lost(job, chunk), 0);
+    report(core, job, EVENT_MISSED, first_missing(job, chunk), 0);
 }
 
-static void push_and_wait(struct core *core, struct connection *c)
+static void push_synchronously(struct core *core, struct connection *c)
 {
     struct job *job = c->job;
     struct chunk *chunk = job->chunk + c->in.now.chunk;
     if (c->in.now.step < chunk->step) { /* the quorum was faster; begin_frame allows this */
         job->counts->late++;
-        answer(c, c->in.now.chunk);
+        reply_with_chunk(c, c->in.now.chunk);
         return;
     }
     if (chunk->arrived == 0) {
@@ -102,21 +104,21 @@ static void push_and_wait(struct core *core, struct connection *c)
     chunk->arrived++;
     chunk->pushed[c->rank / 64] |= 1ULL << c->rank % 64;
     if (chunk->arrived < job->quorum) {
-        if (job->gone_count && !can_be_complete(job, chunk))
-            miss(core, job, chunk);
+        if (job->departed_count && !can_reach_quorum(job, chunk))
+            fail_for_missing(core, job, chunk);
         return;
     }
     const float *pushed[MOST_WORKERS];
     uint32_t count = 0;
     for (uint32_t rank = 0; rank < job->workers; rank++)
         if (has_pushed(chunk, rank))
-            pushed[count++] = landing(job, rank, chunk);
-    apply(core, job, chunk, pushed, count, c->in.now.rate);
+            pushed[count++] = gradient_of(job, rank, chunk);
+    update_chunk(core, job, chunk, pushed, count, c->in.now.rate);
     for (uint32_t rank = 0; rank < job->workers; rank++)
-        if (has_pushed(chunk, rank) && job->seat[rank]) {
-            answer(job->seat[rank], c->in.now.chunk);
-            if (job->seat[rank] != c)
-                flush(core, job->seat[rank]);
+        if (has_pushed(chunk, rank) && job->connection[rank]) {
+            reply_with_chunk(job->connection[rank], c->in.now.chunk);
+            if (job->connection[rank] != c)
+                flush(core, job->connection[rank]);
         }
     memset(chunk->pushed, 0, sizeof chunk->pushed);
     chunk->arrived = 0;
@@ -145,13 +147,13 @@ static bool reject(struct core *core, struct connection *c, enum violation rule)
     return false;
 }
 
-static bool sit_down(struct core *core, struct connection *c)
+static bool join_job(struct core *core, struct connection *c)
 {
     uint32_t rank = c->in.now.chunk;
     struct job *job = find(core, c->in.now.step);
     if (!job || rank >= job->workers || !equal(c->key, job->keys[rank]))
         return reject(core, c, BAD_KEY);
-    if (job->seat[rank] || job->gone[rank])
+    if (job->connection[rank] || job->departed[rank])
         return reject(core, c, BAD_RANK);
     c->room = 2 * job->chunks + 1; /* chunks + 1 due replies; a reply for each waiting push */
     c->replies = calloc(c->room, sizeof *c->replies);
@@ -159,7 +161,7 @@ static bool sit_down(struct core *core, struct connection *c)
         return reject(core, c, BAD_CROWD);
     c->job = job;
     c->rank = rank;
-    job->seat[rank] = c;
+    job->connection[rank] = c;
     return true;
 }
 
@@ -194,8 +196,8 @@ bool begin_frame(struct core *core, struct connection *c)
         return reject(core, c, BAD_RATE);
     if (h->kind == KIND_INIT && (c->rank || chunk->step || c->job->optimizer.rule == RULE_NONE))
         return reject(core, c, BAD_TIME);
-    float *into =
-        h->kind == KIND_INIT ? c->job->parameters + chunk->offset : landing(c->job, c->rank, chunk);
+    float *into = h->kind == KIND_INIT ? c->job->parameters + chunk->offset
+                                       : gradient_of(c->job, c->rank, chunk);
     c->in.into = (uint8_t *)into;
     c->in.left = h->bytes;
     return true;
@@ -205,18 +207,18 @@ bool begin_frame(struct core *core, struct connection *c)
 bool end_frame(struct core *core, struct connection *c)
 {
     if (c->in.now.kind == KIND_HELLO)
-        return sit_down(core, c);
+        return join_job(core, c);
     if (c->job->failed)
         return true; /* the server tells its workers on the control connection */
     core->counts.chunks++;
     if (c->in.now.kind == KIND_PULL)
-        answer(c, c->in.now.chunk);
+        reply_with_chunk(c, c->in.now.chunk);
     else if (c->in.now.kind == KIND_INIT)
-        owe(c, c->in.now.chunk, true);
+        queue_reply(c, c->in.now.chunk, true);
     else if (c->job->asynchronous)
-        push_at_once(core, c);
+        push_asynchronously(core, c);
     else
-        push_and_wait(core, c);
+        push_synchronously(core, c);
     return true;
 }
 
@@ -238,15 +240,15 @@ void flush(struct core *core, struct connection *c)
                 .bytes = reply->bare ? 0 : chunk->length * (uint32_t)sizeof(float),
                 .step = reply->step,
             };
-            frames[i].payload = source(c->job, c->rank, chunk);
+            frames[i].payload = reply_payload(c->job, c->rank, chunk);
         }
         enum moved moved =
-            give(c->socket, frames, count, &c->sent, &complete, &core->counts.bytes_out);
+            send_frames(c->socket, frames, count, &c->sent, &complete, &core->counts.bytes_out);
         c->first = (c->first + complete) % c->room;
         c->owed -= complete;
         c->blocked = moved == BLOCKED;
         if (moved == CLOSED)
-            doom(core, c);
+            close_later(core, c);
     }
     if (c->blocked != was_blocked && !c->dead) {
         struct epoll_event event = {.events = EPOLLIN | (c->blocked ? EPOLLOUT : 0), .data.ptr = c};
@@ -255,32 +257,32 @@ void flush(struct core *core, struct connection *c)
 }
 
 /* Handles a worker's departure. If a step can no longer be complete, the job fails. */
-void give_up_on(struct core *core, struct job *job, uint32_t rank)
+void remove_worker(struct core *core, struct job *job, uint32_t rank)
 {
-    job->gone[rank] = true;
-    job->gone_count++;
-    job->seat[rank] = NULL;
+    job->departed[rank] = true;
+    job->departed_count++;
+    job->connection[rank] = NULL;
     if (job->asynchronous || job->failed || !job->waiting)
         return;
     for (uint32_t i = 0; i < job->chunks && !job->failed; i++)
-        if (job->chunk[i].arrived && !can_be_complete(job, job->chunk + i))
-            miss(core, job, job->chunk + i);
+        if (job->chunk[i].arrived && !can_reach_quorum(job, job->chunk + i))
+            fail_for_missing(core, job, job->chunk + i);
 }
 
 /* Runs at every tick. Fails the job if a worker has kept the others waiting for too long. */
-void look_for_silent(struct core *core, struct job *job)
+void fail_if_silent(struct core *core, struct job *job)
 {
     if (!job->waiting || job->failed)
         return;
     for (uint32_t i = 0; i < job->chunks; i++) {
         const struct chunk *chunk = job->chunk + i;
-        if (!chunk->arrived || core->now - chunk->since < job->patience)
+        if (!chunk->arrived || core->now - chunk->since < job->timeout_ns)
             continue;
         uint32_t rank = 0;
-        while (rank + 1 < job->workers && (has_pushed(chunk, rank) || job->gone[rank]))
+        while (rank + 1 < job->workers && (has_pushed(chunk, rank) || job->departed[rank]))
             rank++;
         job->failed = true;
-        tell(core, job, EVENT_SILENT, rank, 0);
+        report(core, job, EVENT_SILENT, rank, 0);
         return;
     }
 }
