@@ -146,7 +146,8 @@ class DeadlineSums:
             finally:  # also after a SumOverflow, of which late workers learn nothing
                 self.step += 1
 
-        return self._agent.perform(work, wait=True).result()
+        found: Vector | None = self._agent.perform(work, wait=True).result()
+        return found
 
     def settle(self, values: Vector, state: Vector) -> Vector:
         """Bring every worker's state up to date, then sum all lanes of all workers.
@@ -162,7 +163,8 @@ class DeadlineSums:
             self.late.settle()
             return self._whole(exchanges, self._agreed(exchanges, reducer, values, state), state)
 
-        return self._agent.perform(work, wait=True).result()
+        found: Vector = self._agent.perform(work, wait=True).result()
+        return found
 
     def _agreed(
         self, exchanges: Exchanges, reducer: Reducer, values: Vector, state: Vector
