@@ -213,7 +213,7 @@ class DeadlineSums:
         """Sum all lanes of all workers."""
         contribution, flags = self._integers(vector, vector.rows)
         with exchanges.inquiring(self._inquiries):
-            done = exchanges.all_reduce(contribution, Operation.SUM, flags)
+            done = exchanges.all_reduce(contribution, flags, Operation.SUM)
         return self._result(vector, done.lanes, done.flags)
 
     def _in_part(self, exchanges: Exchanges, vector: "_Given", state: Vector) -> Vector | None:

@@ -21,7 +21,7 @@ from innet.host.inquiries import Inquiries
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
-from innet.host.paths import Inspect, Paths, anything
+from innet.host.paths import Inspect, Paths
 from innet.host.portioned import Attempt, Carrier, PortionedSum, SumForAll
 from innet.host.portions import Portions
 from innet.host.private_paths import PrivatePaths
@@ -95,17 +95,17 @@ class Exchanges:
     def all_reduce(
         self,
         chunks: Integers | Scaling,
-        operation: Operation,
         flags: Flags,
-        inspect: Inspect = anything,
+        operation: Operation,
+        inspect: Inspect | None = None,
     ) -> Reduction:
-        """Combine (n, lanes) int32 and their (n,) flags with those of the other workers.
+        """Combine (n, lanes) int32 and their flags, (n,), with those of the other workers.
 
         The result is read-only: it is kept for workers that lose it. The chunks are no longer read
         once this returns or raises. A scaling makes its chunks when they are needed.
 
-        `inspect` is called with the first chunk's result, (lanes,), as soon as it has arrived. It
-        may raise an AllReduceError to give up. Raises any AllReduceError.
+        `inspect` is called with the first chunk's result, (lanes,), as soon as the result has arrived.
+        It may raise an AllReduceError to give up. Raises any AllReduceError.
         """
         if not len(chunks):
             return Reduction.empty(*chunks.shape)
@@ -221,7 +221,7 @@ class Exchanges:
         """Give the last result to the workers that have not finished its exchange."""
         if self._last:
             contribution = shared_exchange.with_result(self._last, self._info.workers)
-            self._paths.combine(term, term.exchange, *contribution, Operation.MAX)
+            self._paths.all_reduce(term, term.exchange, *contribution, Operation.MAX)
         self._owes_result = False
 
     def _enter(self, term: Term) -> None:
@@ -269,7 +269,7 @@ class Exchanges:
                     term = self._await_term()
                     with self._current:
                         shared = term.shared and term.exchange == self._number
-                        carrier = partial(self._paths.combine, term, self._number)
+                        carrier = partial(self._paths.all_reduce, term, self._number)
                         result = attempt(carrier, shared=shared)
                         break
         finally:

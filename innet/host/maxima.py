@@ -68,10 +68,10 @@ class Maxima:
             call.check(agreement.largest_words(said))
 
         none = np.zeros(len(chunks), np.uint16)
-        sums = self._exchanges.all_reduce(chunks, Operation.SUM, none, inspect).lanes
+        sums = self._exchanges.all_reduce(chunks, none, Operation.SUM, inspect).lanes
         by_worker = sums[:, : workers * each].reshape(len(sums), workers, each).transpose(1, 0, 2)
         return by_worker.reshape(workers, -1)[:, 2 : 2 + words.size]
 
     def _maximum(self, chunks: Integers, call: Call) -> Reduction:
         none = np.zeros(len(chunks), np.uint16)
-        return self._exchanges.all_reduce(chunks, Operation.MAX, none, call.check)
+        return self._exchanges.all_reduce(chunks, none, Operation.MAX, call.check)

@@ -23,7 +23,7 @@ from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.node import Arrival, Node
-from innet.host.paths import Inspect, anything
+from innet.host.paths import Inspect
 from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling, put_integers
 from innet.host.stopwatch import Stopwatch
@@ -64,9 +64,9 @@ class NodeExchanges(Exchanges):
     def all_reduce(
         self,
         chunks: Integers | Scaling,
-        operation: Operation,
         flags: Flags,
-        inspect: Inspect = anything,
+        operation: Operation,
+        inspect: Inspect | None = None,
     ) -> Reduction:
         """Do the same as :meth:`Exchanges.all_reduce`, over all workers of the group."""
         self._first_error.check()
@@ -74,7 +74,7 @@ class NodeExchanges(Exchanges):
 
         def reduce_piece(rows: range) -> None:
             self._table.give(chunks, flags, rows, range(len(chunks)))
-            self._reduce_piece(len(rows), operation, anything if rows.start else inspect)
+            self._reduce_piece(len(rows), operation, None if rows.start else inspect)
             self._table.take(result, rows)
 
         self._in_pieces(reduce_piece, result)
@@ -105,7 +105,7 @@ class NodeExchanges(Exchanges):
 
         def sum_piece(piece: range) -> None:
             self._table.give(chunks, wanted, piece, portions.sent)
-            self._reduce_piece(len(piece), Operation.SUM, anything, portioned=True)
+            self._reduce_piece(len(piece), Operation.SUM, portioned=True)
             self._table.take(result, piece)
             if piece.stop == count and not scaling:
                 last[0] = self._table.row(len(piece) - 1)
@@ -149,7 +149,12 @@ class NodeExchanges(Exchanges):
             raise
 
     def _reduce_piece(
-        self, rows: int, operation: Operation, inspect: Inspect, *, portioned: bool = False
+        self,
+        rows: int,
+        operation: Operation,
+        inspect: Inspect | None = None,
+        *,
+        portioned: bool = False,
     ) -> None:
         """Reduce the piece on the table over all workers of the group.
 
@@ -164,9 +169,7 @@ class NodeExchanges(Exchanges):
             if portioned and alike and len(lanes):
                 done = self._sum_slice(lanes, flags)
             else:
-                done = super().all_reduce(
-                    lanes, operation, flags, anything if own.start else inspect
-                )
+                done = super().all_reduce(lanes, flags, operation, None if own.start else inspect)
         self._table.put(own, done)
         self._meet(brought)
         if not alike:

@@ -16,14 +16,14 @@ import numpy as np
 from innet.errors import LeftBehind
 from innet.host import shared_exchange
 from innet.host.integers import Flags, Integers, Reduction
-from innet.host.paths import Inspect, anything
+from innet.host.paths import Inspect
 from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling, Target, integers_of
 from innet.wire.layout import Operation
 
 
 class Carrier(Protocol):
-    """A way to combine chunks in one term."""
+    """A way to all-reduce chunks in one term."""
 
     def __call__(
         self,
@@ -32,7 +32,7 @@ class Carrier(Protocol):
         operation: Operation,
         portions: Portions | None = None,
         into: Target = None,
-        inspect: Inspect = anything,
+        inspect: Inspect | None = None,
     ) -> Reduction:
         """Do the same as :meth:`innet.host.transport.SwitchTransport.all_reduce`."""
 

@@ -36,7 +36,7 @@ class Sums:
         result tells which.
         """
         if portions is None:
-            done = self._exchanges.all_reduce(chunks, Operation.SUM, flags)
+            done = self._exchanges.all_reduce(chunks, flags, Operation.SUM)
         else:
             done = self._portion(chunks, flags, portions)
         overflowed = done.overflowed
@@ -54,7 +54,7 @@ class Sums:
         Chunks that have overflowed have to be summed :meth:`again`.
         """
         if portions is None or not len(flags):
-            done = self._exchanges.all_reduce(scaling, Operation.SUM, flags)
+            done = self._exchanges.all_reduce(scaling, flags, Operation.SUM)
             scaling.take(np.arange(len(done.lanes)), done.lanes, done.counts)
             return done
         nothing = np.empty((0, self._lanes), np.int32)
@@ -82,7 +82,8 @@ class Sums:
     def in_limbs(self, values: npt.NDArray[Any], limbs: Limbs) -> tuple[Wide, Counts]:
         """Return the exact sums of a flat vector, and the number of contributions in each."""
         rows = limbs.split(values.astype(np.int64), self._lanes)
-        done = self._exchanges.all_reduce(rows, Operation.SUM, np.zeros(len(rows), np.uint16))
+        none = np.zeros(len(rows), np.uint16)
+        done = self._exchanges.all_reduce(rows, none, Operation.SUM)
         sums, lost = limbs.join(done.lanes, values.size)
         if lost.any():
             raise SumOverflow(

@@ -96,9 +96,9 @@ class SwitchTransport:
         chunks: Integers | Scaling,
         flags: Flags,
         operation: Operation,
-        inspect: Callable[[Integers], None],
         portions: Portions | None = None,
         into: Target = None,
+        inspect: Callable[[Integers], None] | None = None,
     ) -> Reduction:
         """Combine a (chunks, lanes) int32 array with the other workers' arrays of the same shape.
 
@@ -106,13 +106,13 @@ class SwitchTransport:
         `portions`, the contribution and the result have rows for a part of the chunks only. `into` may
         be a contiguous array for the result's rows. If it is the scaling, and C runs the rounds, then
         the scaling takes the results, and there are no rows.
-        Without `portions`, `inspect` is called with the first chunk's result, (lanes,), as soon as the
-        result has arrived. `inspect` may raise an error to give the exchange up.
+
+        `inspect` is called with the first chunk's result, (lanes,), as soon as the result has arrived. It
+        may raise an error to give the exchange up. With it, the result must have the first chunk's row.
 
         Raises the errors of :meth:`MembershipView.check`, LeftBehind, SwitchUnreachable, WorkersMissing,
         OSError; after that the term is spoilt.
         """
-        whole = portions is None
         portions = portions or Portions.whole(len(flags))
         order = portions.order(self._info.workers)
         flags = np.asarray(flags, np.uint16) | portions.flags
@@ -125,7 +125,7 @@ class SwitchTransport:
         result.counts[:] = self._info.workers
         self._rounds.start(chunks, flags, result, portions.sent.start, order)
         try:
-            self._run(operation, lambda: inspect(result.lanes[0]) if whole else None)
+            self._run(operation, inspect and (lambda: inspect(result.lanes[0])))
         except BaseException:
             self._rounds.abandon()
             raise
@@ -135,7 +135,7 @@ class SwitchTransport:
         self._silence.succeed()
         return result
 
-    def _run(self, operation: Operation, inspect: Callable[[], None]) -> None:
+    def _run(self, operation: Operation, inspect: Callable[[], None] | None) -> None:
         window, now = self._window, self._clock()
         self._rounds.operate(operation)
         self._queries.operate(operation)
@@ -144,7 +144,7 @@ class SwitchTransport:
         if self.inquiries:
             self.inquiries.begin(now, self._timer.least)
         while window.remaining:
-            if self._run_round():
+            if self._run_round() and inspect:
                 inspect()
             if window.remaining:
                 self._continue(self._clock())

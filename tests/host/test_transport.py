@@ -83,10 +83,12 @@ class Worker:
 
     def start(
         self, chunks: np.ndarray = CHUNKS, operation: Operation = Operation.SUM, flags=None,
-        inspect: Callable[[np.ndarray], None] = lambda _: None,
+        inspect: Callable[[np.ndarray], None] | None = None,
     ) -> "Future[Reduction]":  # fmt: skip
         flags = np.zeros(len(chunks), np.uint16) if flags is None else flags
-        return self.pool.submit(self.transport.all_reduce, chunks, flags, operation, inspect)
+        return self.pool.submit(
+            self.transport.all_reduce, chunks, flags, operation, inspect=inspect
+        )
 
 
 def failure(future: "Future[Reduction]", kind: type[AllReduceError], why: str) -> None:
