@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from innet.errors import AllReduceError
@@ -30,7 +31,7 @@ from innet.host.stopwatch import Stopwatch
 from innet.host.traffic import Traffic
 from innet.host.transport import SwitchTransport
 from innet.host.wait_limits import WaitLimits
-from innet.host.waker import Waker, monotonic
+from innet.host.waker import Waker
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Operation
 

@@ -15,6 +15,7 @@ static struct timespec timespec_of(double seconds)
     return (struct timespec){(time_t)whole, (long)((seconds - whole) * 1e9)};
 }
 
+/* Returns the time of Python's time.monotonic, because the same times are used in both languages. */
 double innet_now(void *context)
 {
     (void)context;

@@ -11,6 +11,7 @@ first row, so the nodes' first workers see whether the workers disagree.
 
 from collections.abc import Callable
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -28,7 +29,7 @@ from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling, put_integers
 from innet.host.stopwatch import Stopwatch
 from innet.host.stragglers import StragglerLog
-from innet.host.waker import Waker, monotonic
+from innet.host.waker import Waker
 from innet.wire.layout import LANE_BYTES, Flag, Operation
 
 if TYPE_CHECKING:

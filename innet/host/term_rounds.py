@@ -78,7 +78,7 @@ class TermRounds:
         else:
             self._window.start(len(flags))
 
-    def operate(self, operation: Operation) -> None:
+    def set_operation(self, operation: Operation) -> None:
         """Let the contributions from now on ask for this operation."""
         if operation != self._operation:
             for packets in (self._packets.full, self._packets.bare):

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,6 @@ from one_worker import CHUNKS, LANES, TERM, WITHIN, WORKER_INFO, Switch, cabled
 from innet.errors import AllReduceError, LeftBehind, SwitchUnreachable, WorkersMissing
 from innet.host.job import Term, Timeouts, WorkerInfo
 from innet.host.transport import SwitchTransport
-from innet.host.waker import monotonic
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Flag, Kind, Operation
 from innet.wire.records import set_field
