@@ -72,7 +72,7 @@ class TermRounds:
         )
         self.numpy.start(own, flags, result, first, order)
         if self._compiled:
-            self._window.begin(len(flags))
+            self._window.start_in_c(len(flags))
             sent = own.native if isinstance(own, Scaling) else own
             self._compiled.start(sent, flags, result, first, order)
         else:
