@@ -43,13 +43,13 @@ class Maxima:
         return agreed.reshape(-1)[agreement.WORDS : size]
 
     def gather(
-        self, small: Gathering, values: npt.NDArray[Any]
+        self, gathering: Gathering, values: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all workers' small vectors, and a mask of those that are in the result."""
         if self._exchanges.private:
-            found = self._collect(small.call, values.view(np.int32)).view(values.dtype)
+            found = self._collect(gathering.call, values.view(np.int32)).view(values.dtype)
             return found, np.ones(found.shape, np.bool_)
-        return small.gathered(self._maximum(small.contribution(values), small.call))
+        return gathering.gathered(self._maximum(gathering.contribution(values), gathering.call))
 
     def _collect(self, call: Call, words: Integers) -> Integers:
         """Return the words of all workers, (workers, n) int32, given this worker's words, (n,).

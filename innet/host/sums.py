@@ -4,7 +4,7 @@ A sum of a chunk that may overflow 32 bits is made again, in limbs.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,18 @@ from innet.host.quantizers.scaling import Scaling
 from innet.wire.layout import Operation
 
 
+class ChunkSums(NamedTuple):
+    """The exact sums of the chunks in `rows`, (rows, lanes), and the raw result of their exchange.
+
+    `counts` are the numbers of contributions; they broadcast against the sums.
+    """
+
+    sums: Integers | Wide
+    counts: Counts
+    rows: slice
+    raw: Reduction
+
+
 class Sums:
     """The exact sums of chunks of `lanes` int32 over the workers."""
 
@@ -28,12 +40,11 @@ class Sums:
 
     def of_chunks(
         self, chunks: Integers, flags: Flags, portions: Portions | None = None
-    ) -> tuple[Integers | Wide, Counts, Reduction]:
-        """Return the exact sums of (n, lanes) int32, the contributions' counts, and the raw result.
+    ) -> ChunkSums:
+        """Return the exact sums of (n, lanes) int32. `flags`, (n,), go with the chunks.
 
-        The counts broadcast against the sums. `flags`, (n,), go with the chunks. With `portions`, sums
-        are those of the chunks that this worker receives, or of all if one had to be made again. The raw
-        result tells which.
+        With `portions`, the sums are those of the chunks that this worker receives. They are the sums of
+        all chunks, in int64, if one had to be made again.
         """
         if portions is None:
             done = self._exchanges.all_reduce(chunks, flags, Operation.SUM)
@@ -41,12 +52,12 @@ class Sums:
             done = self._portion(chunks, flags, portions)
         overflowed = done.overflowed
         if not overflowed.size:
-            return done.lanes, done.counts[done.rows, None], done
+            return ChunkSums(done.lanes, done.counts[done.rows, None], done.rows, done)
         sums = np.zeros((len(flags), self._lanes), np.int64)
         sums[done.rows] = done.lanes
         counts = np.broadcast_to(done.counts[:, None], sums.shape).copy()
         sums[overflowed], counts[overflowed] = self.again(chunks, overflowed)
-        return sums, counts, done
+        return ChunkSums(sums, counts, slice(0, len(sums)), done)
 
     def on_the_way(self, scaling: Scaling, flags: Flags, portions: Portions | None) -> Reduction:
         """Sum chunks whose results a scaling makes. Return the raw result, which may lack the lanes.
