@@ -23,7 +23,7 @@ from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.paths import Inspect, Paths
-from innet.host.portioned import Attempt, Carrier, PortionedSum, SumForAll
+from innet.host.portioned import Attempt, Carrier, PortionedSum, SumForAll, result_of_others
 from innet.host.portions import Portions
 from innet.host.private_paths import PrivatePaths
 from innet.host.quantizers.scaling import Scaling
@@ -112,14 +112,12 @@ class Exchanges:
             return Reduction.empty(*chunks.shape)
 
         def attempt(carrier: Carrier, *, shared: bool) -> Reduction:
-            if not shared:
-                return carrier(chunks, flags, operation, inspect=inspect)
-            count, workers = len(chunks), self._info.workers
-            lacking = shared_exchange.without_result(count, chunks.shape[1], workers)
-            found = carrier(*lacking, Operation.MAX, inspect=inspect)
-            return shared_exchange.result_in(found, count, workers)
+            if shared:
+                count, lanes = chunks.shape
+                return result_of_others(carrier, count, lanes, self._info.workers, inspect)
+            return carrier(chunks, flags, operation, inspect=inspect)
 
-        return self._finish(attempt, len(chunks))
+        return self._carry_out(attempt, len(chunks))
 
     def sum_portions(
         self,
@@ -136,7 +134,7 @@ class Exchanges:
         all_needed = self._info.min_workers == self._info.workers
         kind = PortionedSum if all_needed else SumForAll
         portioned = kind(chunks, flags, portions, rows, last, self._info.workers)
-        return portioned.joined(self._finish(portioned.attempt, len(flags)))
+        return portioned.joined(self._carry_out(portioned.attempt, len(flags)))
 
     @contextlib.contextmanager
     def inquiring(self, inquiries: Inquiries) -> Iterator[None]:
@@ -260,15 +258,15 @@ class Exchanges:
 
     # One exchange.
 
-    def _finish(self, attempt: Attempt, chunks: int) -> Reduction:
-        """Attempt an exchange in one term after the other, and keep its result."""
+    def _carry_out(self, attempt: Attempt, chunks: int) -> Reduction:
+        """Attempt the next exchange in one term after the other, and keep its result for others."""
         self._first_error.check()
         self._begun, self._chunks = monotonic(), chunks
         try:
             with self._first_error:
                 while True:
                     term = self._await_term()
-                    with self._current:
+                    with self._current:  # if TermOver breaks off the attempt, the loop goes on
                         shared = term.shared and term.exchange == self._number
                         carrier = partial(self._paths.all_reduce, term, self._number)
                         result = attempt(carrier, shared=shared)

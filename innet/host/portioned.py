@@ -44,6 +44,15 @@ class Attempt(Protocol):
         """Return the result. It is `shared` if other workers have finished, and give it to this one."""
 
 
+def result_of_others(
+    carrier: Carrier, chunks: int, lanes: int, workers: int, inspect: Inspect | None = None
+) -> Reduction:
+    """Return the result of `chunks` chunks that other workers have, and give to this one."""
+    lacking = shared_exchange.without_result(chunks, lanes, workers)
+    given = carrier(*lacking, Operation.MAX, inspect=inspect)
+    return shared_exchange.result_in(given, chunks, workers)
+
+
 class SumOfPortions(ABC):
     """A sum of n chunks, with the lanes of this worker's portions.
 
@@ -71,11 +80,6 @@ class SumOfPortions(ABC):
     @abstractmethod
     def joined(self, kept: Reduction) -> Reduction:
         """Return the result of all chunks, given what :meth:`attempt` has returned."""
-
-    def _given(self, carrier: Carrier, count: int) -> Reduction:
-        """Return the result of `count` chunks that other workers give to this one."""
-        lacking = shared_exchange.without_result(count, self._last.shape[1], self._workers)
-        return shared_exchange.result_in(carrier(*lacking, Operation.MAX), count, self._workers)
 
 
 class PortionedSum(SumOfPortions):
@@ -111,7 +115,7 @@ class PortionedSum(SumOfPortions):
                 "the other workers have gone on without this one, which lacks a part of a sum: join "
                 "the job again"
             )
-        return self._given(carrier, 1)
+        return result_of_others(carrier, 1, self._last.shape[1], self._workers)
 
     def joined(self, kept: Reduction) -> Reduction:
         """Return the result of all chunks, given that of the last."""
@@ -157,11 +161,11 @@ class SumForAll(SumOfPortions):
 
     def attempt(self, carrier: Carrier, *, shared: bool) -> Reduction:
         """Sum, and return the result of all chunks."""
-        count = len(self._flags)
-        if not shared:
-            every = self._portions.wanting_all()
-            return carrier(integers_of(self._chunks), self._flags, Operation.SUM, every)
-        return self._given(carrier, count)
+        if shared:
+            count, lanes = len(self._flags), self._last.shape[1]
+            return result_of_others(carrier, count, lanes, self._workers)
+        every = self._portions.wanting_all()
+        return carrier(integers_of(self._chunks), self._flags, Operation.SUM, every)
 
     def joined(self, kept: Reduction) -> Reduction:
         """Return the result with this worker's lanes only."""
