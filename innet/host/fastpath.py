@@ -105,14 +105,14 @@ def compile_with(more: Mapping[str, bytes]) -> ctypes.CDLL:
 def bind(library: ctypes.CDLL) -> ctypes.CDLL:
     """Declare the functions' argument and result types."""
     pointer = ctypes.POINTER
-    for prefix in ("innet", "innet_shared"):
+    for prefix in ("innet_udp", "innet_shared"):
         send, receive, wait = (
             getattr(library, f"{prefix}_{name}") for name in ("send", "receive", "wait")
         )
         send.argtypes = (POINTER, POINTER, SIZE, SIZE)
         receive.argtypes = (POINTER, pointer(structs.Inbox))
         wait.argtypes = (POINTER, REAL)
-    library.innet_queued.argtypes, library.innet_queued.restype = (POINTER,), ctypes.c_int64
+    library.innet_udp_queued.argtypes, library.innet_udp_queued.restype = (POINTER,), ctypes.c_int64
     library.innet_shared_create.argtypes = (ctypes.c_char_p, ctypes.c_int)
     library.innet_shared_create.restype = POINTER
     library.innet_shared_connect.argtypes = library.innet_shared_destroy.argtypes = (POINTER,)
