@@ -52,6 +52,7 @@ _log = logging.getLogger("innet")
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-Wall")
 _SOURCES = {
     **dict.fromkeys(("fastpath.h", "fastpath.c", "round.h", "round.c"), "innet.host"),
+    **dict.fromkeys(("scaling.h", "scaling.c", "far_stores.h"), "innet.host"),
     **dict.fromkeys(("network.h", "network.c", "udp.c", "shared_memory.c"), "innet.host"),
     **dict.fromkeys(("words.h", "ring.h"), "innet.wire"),
 }
