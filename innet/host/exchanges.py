@@ -124,16 +124,15 @@ class Exchanges:
         chunks: Integers | Scaling,
         flags: Flags,
         portions: Portions,
-        rows: Integers,
-        last: Integers,
+        into: tuple[Integers, Integers] | None = None,
     ) -> Reduction:
         """Sum n chunks, with the lanes of this worker's portions; see :class:`portioned.SumOfPortions`.
 
-        The result's lanes are the given rows. Raises any AllReduceError.
+        Raises any AllReduceError.
         """
         all_needed = self._info.min_workers == self._info.workers
         kind = PortionedSum if all_needed else SumForAll
-        portioned = kind(chunks, flags, portions, rows, last, self._info.workers)
+        portioned = kind(chunks, flags, portions, self._info.workers, into)
         return portioned.joined(self._carry_out(portioned.attempt, len(flags)))
 
     @contextlib.contextmanager

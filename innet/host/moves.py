@@ -108,7 +108,7 @@ class Moves:
         rows, last = _as_rows(before, lanes), np.empty((1, lanes), np.int32)
         portions = Portions.of(count, sent, range(count if into.size else 0))
         none = np.zeros(count, np.uint16)
-        done = self._exchanges.sum_portions(_as_rows(own, lanes), none, portions, rows, last)
+        done = self._exchanges.sum_portions(_as_rows(own, lanes), none, portions, (rows, last))
         if into.size:
             if not np.shares_memory(rows, before):
                 before[:] = rows.reshape(-1).view(np.uint8)

@@ -10,7 +10,6 @@ first row, so the nodes' first workers see whether the workers disagree.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
@@ -87,8 +86,7 @@ class NodeExchanges(Exchanges):
         chunks: Integers | Scaling,
         flags: Flags,
         portions: Portions,
-        rows: Integers,
-        last: Integers,
+        into: tuple[Integers, Integers] | None = None,
     ) -> Reduction:
         """Do the same as :meth:`Exchanges.sum_portions`, over all workers of the group.
 
@@ -96,11 +94,9 @@ class NodeExchanges(Exchanges):
         does.
         """
         self._first_error.check()
-        count = len(flags)
-        scaling = chunks if isinstance(chunks, Scaling) else None
-        if scaling:  # it makes its results at the end
-            rows = memory.empty((len(portions.received), chunks.shape[1]), np.int32)
-        result = Reduction.into(rows, count, portions.received.start)
+        count, received = len(flags), portions.received
+        lanes = into[0] if into else memory.empty((len(received), chunks.shape[1]), np.int32)
+        result = Reduction.into(lanes, count, received.start)
         wanted = flags | portions.flags
         wanted[-1:] |= np.uint16(Flag.WANTED)
 
@@ -108,13 +104,13 @@ class NodeExchanges(Exchanges):
             self._table.give(chunks, wanted, piece, portions.sent)
             self._reduce_piece(len(piece), Operation.SUM, portioned=True)
             self._table.take(result, piece)
-            if piece.stop == count and not scaling:
-                last[0] = self._table.row(len(piece) - 1)
+            if into and piece.stop == count:
+                into[1][0] = self._table.row(len(piece) - 1)
 
         self._in_pieces(sum_piece, result)
-        if scaling:
-            received = np.arange(portions.received.start, portions.received.stop)
-            scaling.take(received, result.lanes, result.counts[received])
+        if isinstance(chunks, Scaling):
+            rows = np.arange(received.start, received.stop)
+            chunks.take(rows, result.lanes, result.counts[rows])
         return result
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> NoReturn:
@@ -181,10 +177,8 @@ class NodeExchanges(Exchanges):
 
     def _sum_slice(self, lanes: Integers, flags: Flags) -> Reduction:
         ways = flags & np.uint16(Flag.CARRIED | Flag.WANTED)
-        every, found = range(len(lanes)), memory.empty(lanes.shape, np.int32)
-        portions = Portions(ways, every, every)
-        done = super().sum_portions(lanes, flags & ~ways, portions, found[:-1], found[-1:])
-        return replace(done, lanes=found)
+        every = range(len(lanes))
+        return super().sum_portions(lanes, flags & ~ways, Portions(ways, every, every))
 
     def _meet(self, brought: Arrival) -> bool:
         """Wait for the node's other workers. Return whether all have brought arrays of one shape."""

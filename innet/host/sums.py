@@ -3,14 +3,12 @@
 A sum of a chunk that may overflow 32 bits is made again, in limbs.
 """
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from innet.errors import SumOverflow
-from innet.host import memory
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
 from innet.host.limbs import HALVES, Limbs
@@ -46,10 +44,7 @@ class Sums:
         With `portions`, the sums are those of the chunks that this worker receives. They are the sums of
         all chunks, in int64, if one had to be made again.
         """
-        if portions is None:
-            done = self._exchanges.all_reduce(chunks, flags, Operation.SUM)
-        else:
-            done = self._portion(chunks, flags, portions)
+        done = self._exchange(chunks, flags, portions)
         overflowed = done.overflowed
         if not overflowed.size:
             return ChunkSums(done.lanes, done.counts[done.rows, None], done.rows, done)
@@ -64,12 +59,10 @@ class Sums:
 
         Chunks that have overflowed have to be summed :meth:`again`.
         """
-        if portions is None or not len(flags):
-            done = self._exchanges.all_reduce(scaling, flags, Operation.SUM)
-            scaling.take(np.arange(len(done.lanes)), done.lanes, done.counts)
-            return done
-        nothing = np.empty((0, self._lanes), np.int32)
-        return self._exchanges.sum_portions(scaling, flags, portions, nothing, nothing)
+        done = self._exchange(scaling, flags, portions)
+        rows = np.arange(done.rows.start, done.rows.stop)
+        scaling.take(rows, done.lanes, done.counts[rows])
+        return done
 
     def again(
         self, chunks: Integers | Scaling, which: npt.NDArray[np.int64]
@@ -77,18 +70,6 @@ class Sums:
         """Return the exact sums of some chunks, (k, lanes), and their counts, of the same shape."""
         sums, counts = self.in_limbs(chunks[which].reshape(-1), HALVES)
         return sums.reshape(-1, self._lanes), counts.reshape(-1, self._lanes)
-
-    def _portion(self, chunks: Integers, flags: Flags, portions: Portions) -> Reduction:
-        """Return the result of a sum with the lanes of the chunks that this worker receives."""
-        count, lanes, wanted = len(flags), self._lanes, portions.received
-        if not count:
-            return Reduction.empty(0, lanes)
-        sums = memory.empty((len(wanted), lanes), np.int32)
-        rows, last = sums, np.empty((1, lanes), np.int32)
-        if count - 1 in wanted:
-            rows, last = sums[:-1], sums[-1:]
-        done = self._exchanges.sum_portions(chunks, flags, portions, rows, last)
-        return replace(done, lanes=sums)
 
     def in_limbs(self, values: npt.NDArray[Any], limbs: Limbs) -> tuple[Wide, Counts]:
         """Return the exact sums of a flat vector, and the number of contributions in each."""
@@ -102,6 +83,13 @@ class Sums:
                 "sum smaller numbers"
             )
         return sums, np.repeat(done.counts, self._lanes // limbs.count)[: values.size]
+
+    def _exchange(
+        self, chunks: Integers | Scaling, flags: Flags, portions: Portions | None
+    ) -> Reduction:
+        if portions is None or not len(flags):
+            return self._exchanges.all_reduce(chunks, flags, Operation.SUM)
+        return self._exchanges.sum_portions(chunks, flags, portions)
 
 
 def checked(sums: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
