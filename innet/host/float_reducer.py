@@ -51,7 +51,7 @@ _FLOAT = np.dtype(np.float32)
 
 
 class FloatReducer:
-    """A reducer of flat float32 vectors. Every worker makes the same calls in the same order."""
+    """The part of :class:`innet.host.reducer.Reducer` that reduces flat float32 vectors."""
 
     def __init__(
         self, exchanges: Exchanges, info: WorkerInfo, spec: QuantizerSpec | None = None

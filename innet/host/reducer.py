@@ -28,7 +28,10 @@ from innet.host.tensors import MOST_ELEMENTS, ReduceOp, dtype_name, is_sparse
 
 
 class Reducer(FloatReducer):
-    """A reducer of flat vectors. Every worker of the job makes the same calls in the same order."""
+    """A reducer of flat vectors of any dtype, which inherits the reductions of floats.
+
+    Every worker of the job makes the same calls in the same order.
+    """
 
     def choose_exact(self, text: str | None) -> QuantizerSpec:
         """Return a quantizer for integers: only the blocks of the requested one, or of the default."""
