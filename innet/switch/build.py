@@ -41,7 +41,7 @@ def compile_program(key: bytes, generate: Callable[[], str], keep: Path | None =
     modules = unchanged()
     origin = [generate().encode()] if modules is None else [key, *modules]
     key_parts = [*origin, *runtime.values()]
-    return compile_library([*FLAGS, "-Wl,-Bsymbolic"], key_parts, sources, CONSTANTS)
+    return compile_library(FLAGS, key_parts, sources, CONSTANTS)
 
 
 def runtime_sources() -> dict[str, bytes]:

@@ -4,8 +4,6 @@ import ctypes
 import errno
 import heapq
 import itertools
-import shutil
-import subprocess
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -597,19 +595,6 @@ def test_without_a_compiler_there_are_no_compiled_steps(monkeypatch):
     finally:
         monkeypatch.undo()
         fastpath.compiled.cache_clear()
-
-
-@needs_compiler
-@pytest.mark.skipif(not shutil.which("nm"), reason="there is no nm")
-def test_no_function_has_the_name_of_another_librarys():
-    """The linker would call the other function, such as `clear` of ncurses."""
-    library = fastpath.compiled()._name
-    listed = subprocess.run(
-        ["nm", "-D", "--defined-only", library], capture_output=True, check=True
-    )
-    names = [line.split()[-1].decode() for line in listed.stdout.splitlines()]
-    assert "innet_io_round" in names
-    assert not [name for name in names if not name.startswith(("innet_", "_"))]
 
 
 def test_sanitizers_find_nothing():
