@@ -6,7 +6,7 @@ tensors. `None` means that the arguments are not as the switch needs them. Gloo 
 call, or raises PyTorch's usual error.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import torch
 
 from innet.host.agent import Agent
 from innet.host.agreement import ALL_GATHER, REDUCE_SCATTER, Collective
-from innet.host.ddp import submit
+from innet.host.coalesced import submit
 from innet.host.moves import Bytes
 from innet.host.tensors import ReduceOp, as_array, as_bytes, bytes_of
 
@@ -141,15 +141,7 @@ class Scatter:
         """Return all tensors of the call."""
         return [*self.inputs, *self.outputs]
 
-    def run(
-        self,
-        agent: Agent,
-        op: ReduceOp,
-        *,
-        wait: bool,
-        quantizer: str | None = None,
-        key: Hashable = None,
-    ) -> "Future[None]":
+    def run(self, agent: Agent, op: ReduceOp, **options: Any) -> "Future[None]":
         """Reduce through the switch, in the background; options are those of :meth:`Agent.submit`."""
 
         def fill(result: torch.Tensor) -> None:
@@ -163,12 +155,10 @@ class Scatter:
             self.inputs,
             op,
             fill,
-            quantizer=quantizer,
-            key=key,
             in_place=False,
             collective=REDUCE_SCATTER,
             part=range(self.first, self.first + size),
-            wait=wait,
+            **options,
         )
 
 
