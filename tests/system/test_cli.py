@@ -203,7 +203,7 @@ def test_a_switch_is_removed_and_can_be_added_again(switch: Switch):
             )
             assert "slots 0 to 15 of tor" in innet(create)
             more = "job create more --switch tor --workers 1"
-            assert "there are 1 jobs, and no more are allowed" in innet(more, code=2)
+            assert "the controller has 1 job, and no more are allowed" in innet(more, code=2)
             assert "the switch 'tor' is in use: delete 'j' first" in innet("switch remove tor", 2)
             innet("job delete j")
             assert innet("switch remove tor") == "switch tor removed\n"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from innet.errors import InnetError, NoCapacity, NotAuthorized, UsageError
+from innet.rpc.words import counted
 from innet.servers.pbox.cores import Core
 from innet.servers.pbox.jobs import Member, ServedJob
 from innet.servers.pbox.messages import Registration
@@ -44,7 +45,7 @@ class JobTable:
         """
         if who.cores[who.server] != len(self._cores):
             raise UsageError(
-                f"this server has {len(self._cores)} cores, not {who.cores[who.server]}"
+                f"this server has {counted(len(self._cores), 'core')}, not {who.cores[who.server]}"
             )
         if job := self._add(who, member):
             return job
