@@ -49,6 +49,7 @@ from innet.machine.extras import needed_for
 from innet.machine.forks import Owner
 from innet.machine.interfaces import bits_per_second, interface_at
 from innet.rpc import innet_pb2 as pb
+from innet.rpc.words import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,7 +96,7 @@ class Agent(Collectives):
         if fallback and fallback.workers != job.workers:
             self._link.close()
             raise UsageError(
-                f"the fallback has {fallback.workers} workers, and the job has {job.workers}: "
+                f"the fallback has {counted(fallback.workers, 'worker')}, and the job has {job.workers}: "
                 "use a process group of exactly the job's workers"
             )
         if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough

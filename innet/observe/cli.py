@@ -81,7 +81,6 @@ def capture(
                     store(frame)
             INTERRUPTS.check()
 
-        INTERRUPTS.catch()
         capture.show(interface or None, read, count, take, selection)
 
 
