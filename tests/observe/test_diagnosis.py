@@ -179,6 +179,25 @@ def test_counters_that_began_anew_count_from_zero():
     assert "has grown by 5 in 1.0 s, to 5" in all_text(finding)
 
 
+def test_counters_that_could_not_be_read_before_have_not_grown():
+    """The controller had just been started again, and had not reached the switches yet."""
+    situation = Situation.well()
+    situation.racks(raised=1000, stale=7)
+    situation.stalls(1, 2, lacking=(0,))
+    situation.says(0, busy=False)
+    situation.counts(1, refused=800)
+    situation.job.counters.stale = 7
+    before, switch = situation.before
+    before.ClearField("counters")
+    del switch.port_counters[:]
+    for each in before.tree:
+        each.ClearField("counters")
+    found = found_by(situation)
+    assert set(found) == {
+        ("idle", "worker 0"), ("rack_missing", "switch left"), ("history", "port 1 of tor"),
+    }  # fmt: skip
+
+
 def test_two_workers_that_are_missing_are_both_named():
     situation = Situation.well()
     situation.stalls(0, lacking=(1, 2))

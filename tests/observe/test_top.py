@@ -143,6 +143,13 @@ def test_rates_are_shown_from_the_second_moment_on():
     assert tor == ["tor", "yes", "32 of 1024", "2", "820 (+10/s)", "0", "3"]
 
 
+def test_counters_of_a_switch_that_answers_again_have_not_grown():
+    screen = Screen()
+    screen.show(Overview(10.0, (), (pb.Switch(name="tor"),)))
+    [_, tor] = lines(screen, Overview(12.0, (), (switch(800),)))[1:]
+    assert tor[3:] == ["2", "800", "0", "3"]
+
+
 def test_one_job_is_shown_with_its_workers():
     shown = lines(Screen(), Overview(10.0, (sample(10.0, 0.3),), (switch(0),), detailed=True))
     worker = ["1", "2", "10.0.0.2:20000", "0", "100 of 391", "-", "-", "-", "-", "32"]

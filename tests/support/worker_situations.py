@@ -199,8 +199,10 @@ def _(it: Situation) -> None:
 @case("corrupted/in a rack", "worker 1", Severity.WARNING, "at port 2 of right", "by 3 in 1.0 s")
 def _(it: Situation) -> None:
     it.racks()
-    counters = pb.PortCounters(port=2, corrupted=3)
-    it.others = (pb.Switch(name="right", reachable=True, port_counters=[counters]),)
+    it.others_before, it.others = (
+        (pb.Switch(name="right", reachable=True, port_counters=[counters]),)
+        for counters in (pb.PortCounters(port=2), pb.PortCounters(port=2, corrupted=3))
+    )
 
 
 @case("congestion", "worker 2", Severity.WARNING, "window to 4 of 32 chunks", "0.20 ms")
