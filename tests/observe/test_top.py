@@ -1,15 +1,19 @@
 """The tables of `innet top` for made-up samples."""
 
+import contextlib
 import io
 import itertools
 import re
+import signal
 import time
 from collections.abc import Iterator
 
 import pytest
+from mortal import MortalController
 from rich.console import Console
 
-from innet.observe import top
+from innet.errors import ControllerUnreachable
+from innet.observe import overview, top
 from innet.observe.overview import Overview, read_overview
 from innet.observe.rates import Rates, RateTracker
 from innet.observe.sample import Sample, sample_job
@@ -81,13 +85,13 @@ def test_a_heartbeat_is_the_same_one_although_the_controller_answers_late():
 
 def test_the_time_that_switches_take_does_not_count_as_a_workers(monkeypatch: pytest.MonkeyPatch):
     class Controller:
-        def ListSwitches(self, _: pb.ListSwitchesRequest) -> pb.ListSwitchesResponse:  # noqa: N802
+        def ListSwitches(self, _: pb.ListSwitchesRequest, **_more) -> pb.ListSwitchesResponse:  # noqa: N802
             return pb.ListSwitchesResponse(switches=[pb.Switch(name="tor")])
 
-        def GetSwitch(self, _: pb.GetSwitchRequest) -> pb.Switch:  # noqa: N802
+        def GetSwitch(self, _: pb.GetSwitchRequest, **_more) -> pb.Switch:  # noqa: N802
             return pb.Switch(name=f"tor{next(takes)}")
 
-        def GetJob(self, _: pb.GetJobRequest) -> pb.Job:  # noqa: N802
+        def GetJob(self, _: pb.GetJobRequest, **_more) -> pb.Job:  # noqa: N802
             job = sample(0.0, silent=now[0] - 100.0).job
             next(takes)
             return job
@@ -218,6 +222,23 @@ def test_the_slots_that_a_job_borrows_or_has_lent_are_shown(slots: int, kept: in
     one.job.slots, one.job.min_slots, one.job.asked_slots = slots, kept, 64
     heads, job, *_ = lines(Screen(), Overview(10.0, (one,), ()))
     assert job[heads.index("slots")] == words
+
+
+def test_a_controller_that_hangs_is_given_up_and_found_again(monkeypatch: pytest.MonkeyPatch):
+    """Its machine may be dead, and a stand-by controller in charge."""
+    monkeypatch.setattr(overview, "_ANSWERS_WITHIN", 0.5)
+    controller = MortalController()
+    try:
+        with contextlib.closing(overview.Overviews(controller.address, None, "")) as overviews:
+            overviews()
+            controller.process.send_signal(signal.SIGSTOP)
+            with pytest.raises(ControllerUnreachable, match="does not answer"):
+                overviews()
+            controller.process.send_signal(signal.SIGCONT)
+            monkeypatch.undo()
+            assert overviews().switches == ()
+    finally:
+        controller.stop()
 
 
 def test_a_screen_is_made_at_once_for_thousands_of_workers():
