@@ -171,7 +171,14 @@ def test_a_job_over_several_switches_is_shown_with_what_each_does_and_where_sums
         rows = lines(screen, overview)
     assert ["left", "pbox", "0, 1", "998", "0", "1,009", "0",
             "left sends its sums up to pbox, and gets no answer"] in rows  # fmt: skip
-    assert ["pbox", "-", "-", "0", "0", "0", "0", ""] in rows
+    assert ["pbox", "-", "-", "-", "-", "-", "-", ""] in rows  # it has not answered
+
+
+def test_a_worker_that_has_not_been_admitted_has_no_port():
+    one = sample(10.0)
+    one.job.members[1].ClearField("address")
+    shown = lines(Screen(), Overview(10.0, (one,), (), detailed=True))
+    assert ["1", "-", "-"] in [row[:3] for row in shown]
 
 
 def test_a_worker_between_two_all_reduces_is_not_stuck_however_long_it_takes():
@@ -186,6 +193,15 @@ def test_a_job_that_waits_shows_for_whom_and_that_is_no_fault_of_the_switch():
     one.job.waiting_s = 7.4
     [_, job, *_] = lines(Screen(), Overview(10.0, (one,), ()))
     assert job[2] == "switch; waits 7 s for worker 1"
+
+
+def test_of_thousands_that_are_waited_for_the_first_are_named():
+    one = sample(10.0)
+    one.job.waiting_for.extend(range(1, MOST_WORKERS))
+    one.job.waiting_s = 7.4
+    [_, job, *_] = lines(Screen(), Overview(10.0, (one,), ()))
+    assert job[2].startswith("switch; waits 7 s for workers 1, 2, 3, ")
+    assert job[2].endswith(", 15, 16 and 4079 more")
 
 
 @pytest.mark.parametrize("path", pb.Path.values())

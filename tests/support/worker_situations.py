@@ -43,6 +43,17 @@ def _(it: Situation) -> None:
         job.members[1].ClearField("progress")
 
 
+@case(
+    "no_hello/in a rack", "worker 1", Severity.PROBLEM, "tor has", "right has", "ports", "1, 2, 9"
+)
+def _(it: Situation) -> None:
+    it.racks()
+    it.others = (pb.Switch(name="right", reachable=True, ports=[1, 2, 9]),)
+    for job, _ in (it.before, it.after):
+        job.members[1].ClearField("address")
+        job.members[1].ClearField("progress")
+
+
 @case("silent", "worker 1", Severity.WARNING, "no heartbeat for 2.5 s", "port 2 of tor")
 def _(it: Situation) -> None:
     it.job.members[1].silent_s = 2.5
