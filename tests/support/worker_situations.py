@@ -36,6 +36,23 @@ def _(it: Situation) -> None:
     it.without(2, from_the_start=False)
 
 
+@case(
+    "departed/behind a quorum", "worker 2", Severity.WARNING, "has left the job", "gone on without"
+)
+def _(it: Situation) -> None:
+    it.job.quorum = 2
+    it.without(2)
+    it.job.departures.add(
+        rank=2, ago_s=12.0, reason="the other workers have gone on without this one"
+    )
+
+
+@case("not_joined/with a quorum", "worker 2", Severity.WARNING, "worker 2 has not joined")
+def _(it: Situation) -> None:
+    it.job.quorum = 2
+    it.without(2)
+
+
 @case("no_hello", "worker 1", Severity.PROBLEM, "no hello packet", "10.255.255.254", "INNET_LINK")
 def _(it: Situation) -> None:
     for job, _ in (it.before, it.after):
