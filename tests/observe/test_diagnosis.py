@@ -198,6 +198,13 @@ def test_counters_that_could_not_be_read_before_have_not_grown():
     }  # fmt: skip
 
 
+def test_where_all_contributions_are_needed_none_comes_too_late():
+    """A copy may: a worker has sent the packet twice, and the network has delayed the second one."""
+    situation = Situation.well()
+    situation.job.counters.stale = 5
+    assert diagnose(situation.observation) == []
+
+
 def test_two_workers_that_are_missing_are_both_named():
     situation = Situation.well()
     situation.stalls(0, lacking=(1, 2))
