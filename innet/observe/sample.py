@@ -12,6 +12,7 @@ from innet.rpc.client import translated
 
 PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 
+_NO_REPORT = pb.Progress()
 _OVERDUE = 2.5
 """A worker counts as silent if its last heartbeat is older than this number of heartbeat intervals."""
 
@@ -60,6 +61,11 @@ class Sample:
         """Return the seconds without a heartbeat after which a worker counts as silent."""
         return _OVERDUE * self.heartbeat_s
 
+    def report(self, rank: int) -> pb.Progress | None:
+        """Return a worker's last report, or None if it is absent, or none has come to this controller."""
+        progress = self.members[rank].progress if rank in self.members else _NO_REPORT
+        return None if progress == _NO_REPORT else progress
+
     def heard_at(self, rank: int) -> float:
         """Return the time of the worker's last heartbeat, on the sample's clock."""
         return self.at - float(self.members[rank].silent_s)
@@ -99,10 +105,7 @@ class Observation:
 
     def worker_growth(self, rank: int, counter: str) -> int:
         """Return by how much one of a worker's own counters has grown from heartbeat to heartbeat."""
-        return self._growth(
-            counter,
-            lambda sample: sample.members[rank].progress if rank in sample.members else None,
-        )
+        return self._growth(counter, lambda sample: sample.report(rank))
 
     def _growth(self, counter: str, counters: Callable[[Sample], Any]) -> int:
         """Return by how much a counter has grown. One that has restarted counts from 0.

@@ -198,6 +198,14 @@ def test_counters_that_could_not_be_read_before_have_not_grown():
     }  # fmt: skip
 
 
+def test_counts_of_which_a_new_controller_has_not_heard_before_have_not_grown():
+    situation = Situation.well()
+    for rank in range(WORKERS):
+        situation.works(rank, corrupted=700, retransmissions=700)
+        situation.before[0].members[rank].ClearField("progress")
+    assert diagnose(situation.observation) == []
+
+
 def test_where_all_contributions_are_needed_none_comes_too_late():
     """A copy may: a worker has sent the packet twice, and the network has delayed the second one."""
     situation = Situation.well()

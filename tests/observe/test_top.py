@@ -115,6 +115,19 @@ def test_a_worker_that_joined_again_counts_from_zero():
     assert tracker.of_worker("train", 0) == Rates(2.0, 300.0, 400.0, 1.0, 1.0)
 
 
+def test_a_controller_that_has_just_taken_over_knows_no_counts_and_they_are_not_0():
+    tracker, unknown = RateTracker(), sample(12.0)
+    for each in unknown.job.members:
+        each.ClearField("progress")
+    for tracked in (sample(10.0, chunks_done=50_000), unknown, sample(13.0, chunks_done=50_030)):
+        tracker.update(tracked)
+    assert tracker.of_worker("train", 0) == Rates(chunks=10.0)
+    tracker = RateTracker()
+    for tracked in (unknown, sample(13.0, chunks_done=50_030)):
+        tracker.update(tracked)
+    assert tracker.of_worker("train", 0) is None
+
+
 def test_of_a_worker_that_is_silent_no_rate_is_known():
     tracker = RateTracker()
     for at in (10.0, 11.0):
