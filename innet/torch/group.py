@@ -282,6 +282,8 @@ class InnetGroup(ProcessGroup):
         `gathered` is the size of an all-gather's result in bytes.
         """
         if reason := self._membership.reason or reason:
+            if self.size() > 1:
+                collectives.check_for_gloo(name, results, reason)
             work: dist.Work = self._over_gloo(name, reason, *arguments, **more)
             return work
         agent = self._membership.agent
