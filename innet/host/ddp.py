@@ -2,6 +2,7 @@
 
 import torch
 from torch.distributed import GradBucket as Bucket  # type: ignore[attr-defined]
+from torch.utils.weak import WeakIdRef
 
 from innet.host.agent import Agent
 from innet.host.coalesced import submit, torch_future
@@ -21,7 +22,8 @@ def ddp_hook(
     """
     agent, quantizer = state if isinstance(state, tuple) else (state, None)
     gradients = bucket.buffer()
-    key = bucket.parameters()[0].data_ptr()  # PyTorch builds the buckets anew after the first step
+    # PyTorch builds the buckets anew after the first step, and another model may get the same memory.
+    key = tuple(map(WeakIdRef, bucket.parameters()))
 
     def narrowed(mean: torch.Tensor) -> torch.Tensor:
         return mean.to(gradients.dtype)

@@ -283,6 +283,8 @@ class InnetGroup(ProcessGroup):
         bytes.
         """
         if reason := self._membership.reason or reason:
+            if self.size() > 1:
+                collectives.check_for_gloo(name, results, reason)
             work: dist.Work = self._over_gloo(name, reason, *arguments, **more)
             return work
         agent = self._membership.agent

@@ -362,6 +362,7 @@ def test_what_makes_no_sense_is_refused(three):
         lambda agent: agent.all_gather(torch.eye(3).to_sparse()),
         lambda agent: agent.broadcast(torch.eye(3).to_sparse()),
         lambda agent: agent.broadcast(np.array([None, "text"])),
+        lambda agent: agent.broadcast(torch.ones(3, device="meta")),
         lambda agent: agent.broadcast(np.empty(2**31, np.uint8)),
         lambda agent: agent.all_gather(np.empty(2**31, np.uint8)),
     ],
