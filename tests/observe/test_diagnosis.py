@@ -52,6 +52,14 @@ def test_nobody_hears_a_switch_that_is_down():
     assert "the switch does answer" not in all_text(found_by(it)["switch_down", "job train"])
 
 
+def test_who_sums_over_the_fallback_does_not_know_whether_the_switch_answers():
+    it = Situation.well()
+    it.switch.reachable, it.job.path = False, pb.PATH_FALLBACK
+    found = found_by(it)
+    assert set(found) == {("switch_unreachable", "job train"), ("fallback", "job train")}
+    assert "the switch does answer" not in all_text(found["switch_unreachable", "job train"])
+
+
 def test_a_killed_leaf_is_named_and_no_worker_is_blamed_for_it():
     it = Situation.well()
     CASES["switch_down/in a rack"][0](it)
