@@ -26,6 +26,7 @@ class ControllerCollector(Collector):
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
+        self._expires = controller.identity.expires if controller.identity else None
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
@@ -94,8 +95,11 @@ class ControllerCollector(Collector):
             "When the controller's certificate expires, in seconds since 1970.",
         )
         if identity := self._controller.identity:
-            with contextlib.suppress(InnetError):  # it is being replaced
-                family.add_metric([], identity.renewed_expiry().timestamp())
+            # An expired certificate keeps its date, and so its alert.
+            with contextlib.suppress(InnetError):
+                self._expires = identity.renewed_expiry()
+        if self._expires:
+            family.add_metric([], self._expires.timestamp())
         return family
 
     def _drift(self) -> Metric:

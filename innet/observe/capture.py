@@ -17,7 +17,7 @@ from scapy.packet import Raw
 from scapy.sendrecv import sniff
 from scapy.utils import PcapNgWriter
 
-from innet.errors import NotFound, UsageError
+from innet.errors import InnetError, NotFound, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.wire.capture import Innet
 from innet.wire.check import intact
@@ -72,8 +72,8 @@ def show(
 ) -> None:
     """Pass selected innet frames to `take`, until it has had `count` of them.
 
-    A `count` of 0 means no limit. Raises UsageError if the source cannot be opened, and the errors of
-    `take`.
+    A `count` of 0 means no limit. Raises UsageError if the source cannot be opened, InnetError if the
+    interface goes down, and the errors of `take`.
     """
     shown = 0
     problem: Exception | None = None
@@ -100,6 +100,8 @@ def show(
         raise UsageError(f"cannot capture from {interface or file}: {why}") from None
     if problem:
         raise problem
+    if interface and not over(None):  # Scapy has printed a warning only
+        raise InnetError(f"the capture from {interface} has ended: is the interface down?")
 
 
 @contextlib.contextmanager

@@ -60,7 +60,8 @@ def _unanswered_workers(it: ObservedJob) -> Iterator[str]:
 
 def _answered_workers(it: ObservedJob) -> Iterator[str]:
     yield from _unanswered_workers(it)
-    if answered := [worker for worker in it.busy if not worker.unanswered]:
+    answered = [worker for worker in it.busy if not worker.unanswered]
+    if answered and it.now.path == pb.PATH_SWITCH:  # on another path nobody asks the switch
         yield f"the switch does answer {ranks(answered)}"
 
 
@@ -132,7 +133,7 @@ JOB_RULES: tuple[Rule[ObservedJob], ...] = (
             f"the controller cannot reach the switch {it.now.switch}: nobody can join, and counters "
             "are old"
         ),
-        "check that its P4Runtime service runs at this address",
+        "check that it runs, and that its P4Runtime service is at this address",
         lambda it: [f"P4Runtime address: {it.switch.grpc_address}", *_answered_workers(it)],
     ),
     Rule(

@@ -1,5 +1,6 @@
 """Findings on the screen."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
@@ -15,6 +16,7 @@ _STYLES = {
     Severity.PROBLEM: "bold red", Severity.WARNING: "yellow",
     Severity.NOTE: "cyan", Severity.GOOD: "green",
 }  # fmt: skip
+_MOST_OF_A_KIND = 8
 _WIDTH = max(len(severity.name) for severity in Severity)
 
 
@@ -31,15 +33,25 @@ def plain(finding: Finding) -> dict[str, object]:
 def show_diagnosis(
     console: PlainConsole, observation: Observation, findings: Sequence[Finding]
 ) -> None:
-    """Print a job's state in one line, the findings, and their remedies."""
+    """Print a job's state in one line, the findings, and their remedies.
+
+    Of thousands of workers with the same trouble, the first ones are enough.
+    """
     console.print(_headline(observation))
+    indent = " " * (_WIDTH + 1)
+    found = Counter[str]()
     for finding in findings:
+        found[finding.rule] += 1
+        if found[finding.rule] > _MOST_OF_A_KIND:
+            continue
         console.print(_label(finding.severity), finding.statement)
-        indent = " " * (_WIDTH + 1)
         for line in finding.evidence:
             console.print(f"{indent}- {line}")
         if finding.remedy:
             console.print(f"{indent}> {finding.remedy}", style="bold")
+    for rule, count in found.items():
+        if (more := count - _MOST_OF_A_KIND) > 0:
+            console.print(f"{indent}and {more} more findings of the kind {rule}: --json lists them")
     if all(finding.healthy for finding in findings):
         console.print(_label(Severity.GOOD), "no problem found")
 

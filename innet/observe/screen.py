@@ -29,8 +29,9 @@ class Screen:
         view = self._viewer.see(now)
         tables: list[RenderableType] = [_jobs(view.jobs[:lines]), _switches(view.switches)]
         if view.detailed:
-            tables[1:1] = [_members(job, lines) for job in view.jobs]
-            tables[2:2] = [_tree(job) for job in view.jobs if job.job.tree]
+            tables[1:1] = [_tree(job) for job in view.jobs if job.job.tree]
+            # The table of workers may be longer than the screen, so it comes last.
+            tables += [_members(job, lines) for job in view.jobs]
         if sentence := left_out(view.left_out):
             tables.append(Text(sentence))
         return Group(*tables)

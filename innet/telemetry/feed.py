@@ -73,7 +73,7 @@ class LogFeed:
             self._pipe = None
 
 
-def entries(lines: Iterable[str]) -> Iterator[LogEntry]:
+def entries(lines: Iterable[str | bytes]) -> Iterator[LogEntry]:
     """Read the entries that a :class:`LogFeed` writes, until the pipe is closed."""
     for line in lines:
         yield LogEntry(**json.loads(line))

@@ -1,8 +1,10 @@
 """``innet capture`` shows innet packets, here from capture files."""
 
+import errno
 import os
 import re
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -13,9 +15,11 @@ from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
+from scapy.supersocket import SuperSocket
 from scapy.utils import wrpcap
 
-from innet.errors import NotFound
+from innet.errors import InnetError, NotFound
+from innet.observe import capture
 from innet.observe.capture import select
 from innet.rpc import innet_pb2 as pb
 from innet.wire.capture import Innet, Lanes
@@ -152,6 +156,24 @@ def test_ctrl_c_ends_a_capture_with_the_usual_code(tmp_path: Path):
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
+
+
+def test_an_interface_that_goes_down_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    class Down(SuperSocket):
+        def __init__(self) -> None:
+            self.ins, self._other = socket.socketpair()
+            self._other.send(b"something to read")
+
+        def recv(self, *_: int, **_more: object) -> Packet:
+            raise OSError(errno.ENETDOWN, "Network is down")
+
+        def close(self) -> None:
+            self._other.close()
+            self.ins.close()
+
+    monkeypatch.setattr(capture, "_listen", lambda _: Down())
+    with pytest.raises(InnetError, match="the capture from eth0 has ended: is the interface down"):
+        capture.show("eth0", None, 0, print)
 
 
 def test_only_a_jobs_packets_are_shown_or_those_of_one_of_its_workers():

@@ -1,6 +1,7 @@
 """The findings of `innet doctor` for made-up samples."""
 
 import copy
+import io
 import time
 
 import pytest
@@ -14,10 +15,12 @@ from innet.observe.diagnosis import diagnose
 from innet.observe.findings import Severity
 from innet.observe.job_rules import JOB_RULES, UNEXPLAINED
 from innet.observe.port_rules import PORT_RULES
+from innet.observe.report import show_diagnosis
 from innet.observe.sample import Observation, Sample, sample_twice
 from innet.observe.tree_rules import TREE_RULES
 from innet.observe.worker_rules import WORKER_RULES
 from innet.rpc import innet_pb2 as pb
+from innet.terminal.console import PlainConsole
 from innet.wire.layout import MOST_WORKERS
 
 CASES = {**WORKER_CASES, **JOB_CASES}
@@ -50,6 +53,14 @@ def test_nobody_hears_a_switch_that_is_down():
     it.switch.reachable = False
     it.job.path = pb.PATH_NONE
     assert "the switch does answer" not in all_text(found_by(it)["switch_down", "job train"])
+
+
+def test_who_sums_over_the_fallback_does_not_know_whether_the_switch_answers():
+    it = Situation.well()
+    it.switch.reachable, it.job.path = False, pb.PATH_FALLBACK
+    found = found_by(it)
+    assert set(found) == {("switch_unreachable", "job train"), ("fallback", "job train")}
+    assert "the switch does answer" not in all_text(found["switch_unreachable", "job train"])
 
 
 def test_a_killed_leaf_is_named_and_no_worker_is_blamed_for_it():
@@ -89,6 +100,20 @@ def test_of_thousands_that_wait_for_one_worker_a_few_are_named():
     assert found[0].subject == "worker 0"
     assert len(found[0].evidence) < 12
     assert found[0].evidence[-1] == "and 4087 more workers wait"
+
+
+def test_of_many_workers_with_the_same_trouble_the_first_ones_are_shown():
+    situation = Situation.well()
+    for job, _ in (situation.before, situation.after):
+        job.workers = MOST_WORKERS
+    situation.job.quorum, situation.job.counters.stale = 2, 5
+    paper = io.StringIO()
+    observation = situation.observation
+    show_diagnosis(PlainConsole(file=paper, width=200), observation, diagnose(observation))
+    said = paper.getvalue()
+    assert said.count("has not joined") == 8
+    assert "and 4085 more findings of the kind not_joined: --json lists them" in said
+    assert "contributions come too late" in said
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -187,6 +187,17 @@ def test_a_job_over_several_switches_is_shown_with_what_each_does_and_where_sums
     assert ["pbox", "-", "-", "-", "-", "-", "-", ""] in rows  # it has not answered
 
 
+def test_the_tables_of_switches_are_on_the_screen_also_if_there_are_many_workers():
+    many = sample(10.0, workers=64)
+    many.job.tree.add(switch="tor")
+    paper = io.StringIO()
+    overview = Overview(10.0, (many,), (switch(800),), detailed=True)
+    Console(file=paper, width=200).print(Screen().show(overview))
+    first = "\n".join(paper.getvalue().splitlines()[:24])
+    assert "switch of the job" in first
+    assert "slots in use" in first
+
+
 def test_a_worker_that_has_not_been_admitted_has_no_port():
     one = sample(10.0)
     one.job.members[1].ClearField("address")

@@ -1,7 +1,13 @@
 """The web page's readings, and its pages: a failure in one browser costs the others nothing."""
 
 import asyncio
+import os
+import socket
+import subprocess
+import sys
 from typing import Any
+
+from waiting import WITHIN
 
 from innet.observe.web import serve, source
 from innet.observe.web.source import Source
@@ -51,3 +57,15 @@ def test_a_page_that_cannot_be_updated_costs_the_others_nothing():
 
     serve._update([Page(name) for name in ("first", "broken", "last")])  # type: ignore[list-item]
     assert updated == ["first", "last"]
+
+
+def test_the_page_reads_the_log_and_ends_with_it_whatever_the_locale_is():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        options = ["--controller", "127.0.0.1:1", "--address", "127.0.0.1:0"]
+        done = subprocess.run(
+            [sys.executable, "-m", serve.__name__, "--socket", str(listener.fileno()), *options],
+            input='{"timestamp": "", "level": "info", "event": "AddSwitch", "facts": "who=Jörg"}\n',
+            check=False, capture_output=True, encoding="utf-8", pass_fds=[listener.fileno()],
+            env={**os.environ, "PYTHONIOENCODING": "ascii"}, timeout=WITHIN,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")

@@ -15,7 +15,11 @@ from structlog.testing import capture_logs
 from waiting import until
 
 from innet.controller.certificate_watch import ExpiryReminder
+from innet.controller.controller import Controller
+from innet.controller.metrics import ControllerCollector
 from innet.controller.server import ControllerServer
+from innet.controller.state.registry import Policy
+from innet.controller.state.store import Store
 from innet.errors import UsageError
 from innet.observe import expiry
 from innet.observe.checklist import CHECKS
@@ -27,6 +31,7 @@ from innet.rpc.certificates import issue, make
 
 SOON, DAY = timedelta(days=3), 24 * 3600.0
 ENDS = "the controller's certificate ends soon"
+EXPIRY = "certificate_expiry_timestamp_seconds"
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +84,22 @@ def test_a_running_controller_warns_by_itself(tmp_path: Path):
             until(lambda: any(ENDS in each["event"] for each in said))
         finally:
             server.close()
+
+
+def test_the_metric_of_the_expiry_stays_when_the_certificate_has_expired(tmp_path: Path):
+    make(tmp_path, [], SOON)
+    identity = tls.load(tmp_path, tls.CONTROLLER)
+    controller = Controller(Store(), Policy(), identity)
+    try:
+        collector = ControllerCollector(controller)
+        values = []
+        for valid in (SOON, 2 * SOON, -timedelta(seconds=1)):
+            make(tmp_path, [], valid)
+            [family] = [each for each in collector.collect() if each.name.endswith(EXPIRY)]
+            values.append(family.samples[0].value)
+    finally:
+        controller.close()
+    assert values[0] < values[1] == values[2]
 
 
 def found(role: Role, name: str, rack: SecuredRack, who: str) -> Finding:

@@ -105,7 +105,7 @@ def _update(pages: Iterable[Page]) -> None:
 
 def _read_log(source: Source, loop: asyncio.AbstractEventLoop) -> None:
     """Give the controller's log to the source. The log ends when the controller has ended."""
-    for entry in entries(sys.stdin):
+    for entry in entries(sys.stdin.buffer):  # which is UTF-8, whatever the locale is
         loop.call_soon_threadsafe(source.take, entry)
     os._exit(0)  # there is nothing to clean up or to save
 
