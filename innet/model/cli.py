@@ -12,7 +12,14 @@ from innet.errors import UsageError
 from innet.model.all_reduce import SlotParameters
 from innet.model.capacity import capacity
 from innet.model.collectives import COLLECTIVES, link_bytes, over_gloo, through_switches
-from innet.model.links import LinkModel, parse_amount, parse_link, parse_range, parse_time
+from innet.model.links import (
+    MOST_WORKERS,
+    LinkModel,
+    parse_amount,
+    parse_link,
+    parse_range,
+    parse_time,
+)
 from innet.model.predict import Workload, predictions
 from innet.model.tables import print_predictions, print_scaling
 from innet.terminal.console import console
@@ -39,7 +46,7 @@ Latency = Annotated[
         help="Latency of a link, in seconds or as in 5us. A link given by name has its own."
     ),
 ]
-SlotCount = Annotated[int, typer.Option(min=1, help="Chunks in flight in the switch.")]
+SlotCount = Annotated[int, typer.Option(min=1, max=65536, help="Chunks in flight in the switch.")]
 Lanes = Annotated[int, typer.Option(min=1, help="Integers per packet.")]
 RackCount = Annotated[
     int,
@@ -193,7 +200,7 @@ def show_capacity(
 @app.command("simulate")
 def simulate_slots(
     size: Size,
-    workers: Annotated[int, typer.Option(min=1, help="Workers of the job.")] = 4,
+    workers: Annotated[int, typer.Option(min=1, max=MOST_WORKERS, help="Workers of the job.")] = 4,
     switches: RackCount = 1,
     spines: SpineCount = 1,
     link: LinkName = "10G",
@@ -251,7 +258,7 @@ def simulate_slots(
 @app.command("collectives")
 def show_collectives(
     size: Size,
-    workers: Annotated[int, typer.Option(min=2, help="Workers of the job.")] = 8,
+    workers: Annotated[int, typer.Option(min=2, max=MOST_WORKERS, help="Workers of the job.")] = 8,
     levels: Annotated[int, typer.Option(min=1, help="Levels of switches.")] = 1,
     link: LinkName = "10G",
     latency: Latency = "5us",

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from innet.errors import UsageError
 
+MOST_WORKERS = 1 << 20
+"""The most workers of a model: a simulation takes time and memory for each of them."""
+
 _PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _MOST = 1e100  # larger numbers would overflow in the formulas
 _FRACTIONS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -74,11 +77,13 @@ def parse_time(text: str, option: str) -> float:
 
 def parse_range(text: str) -> list[int]:
     """Return ``4..64`` as [4, 8, 16, 32, 64], doubled up to the end; ``8`` as [8]. Raises UsageError."""
-    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    found = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", text)
     first = int(found[1]) if found else 0
     last = int(found[2] or first) if found else 0
-    if not 1 <= first <= last:
-        raise UsageError(f"--workers {text!r}: write a number, or a range as in 4..4096")
+    if not 1 <= first <= last <= MOST_WORKERS:
+        raise UsageError(
+            f"--workers {text!r}: write a number, or a range as in 4..4096, up to {MOST_WORKERS}"
+        )
     counts = []
     while first < last:
         counts.append(first)

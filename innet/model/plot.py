@@ -30,6 +30,8 @@ def check(path: Path) -> None:
     known = _figure(1, 1).canvas.get_supported_filetypes()
     if path.suffix and path.suffix[1:].lower() not in known:
         raise UsageError(f"cannot draw into {path}: name a PNG, SVG or PDF file")
+    if path.is_dir():
+        raise UsageError(f"cannot draw into {path}: it is a folder")
     if not path.parent.is_dir():
         raise UsageError(f"cannot draw into {path}: there is no folder {path.parent}")
 

@@ -42,11 +42,14 @@ def compile_program(
         can = " or ".join(map(str, allowed))
         raise UsageError(f"{lanes} lanes: the program can only have {can}")
     if output:
-        made = (
-            tofino.compile_program(target, slots, output)
-            if target in tofino.CHIPS
-            else bmv2.compile_program(lanes, slots, output)
-        )
+        try:
+            made = (
+                tofino.compile_program(target, slots, output)
+                if target in tofino.CHIPS
+                else bmv2.compile_program(lanes, slots, output)
+            )
+        except OSError as problem:
+            raise UsageError(f"cannot write to {output}: {problem.strerror}") from None
         for path in made:
             _out.print(str(path))
         return
@@ -69,10 +72,17 @@ def show_report(
     from innet.p4 import report, tofino
 
     if source:
-        found = [report.ResourceReport.of(source.read_text())]
+        found = [report.ResourceReport.of(_read(source))]
     else:
         found = [tofino.report(chip) for chip in tofino.CHIPS]
     for each in found:
         for line in report.lines(each):
             say(line)
         say()
+
+
+def _read(source: Path) -> str:
+    try:
+        return source.read_text("utf-8", "replace")  # the reader refuses what is no assembly
+    except OSError as problem:
+        raise UsageError(f"cannot read {source}: {problem.strerror}") from None

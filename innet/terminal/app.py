@@ -51,6 +51,9 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
         why = f"this needs {problem.name}, which comes with: pip install 'innet[{extra}]'"
         print_error(why)
         sys.exit(UsageError.exit_code)
+    except UnicodeEncodeError as problem:  # of a request, which has room for text only
+        print_error(f"{problem.object!a} is not UTF-8: check the terminal's encoding")
+        sys.exit(UsageError.exit_code)
     except OSError as problem:
         if problem.errno not in _FULL:
             raise

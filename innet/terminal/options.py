@@ -27,6 +27,13 @@ def finite(number: float) -> float:
     return number
 
 
+def _lanes(number: int) -> int:
+    """Return an option's number. Raises BadParameter if no program can have so many lanes."""
+    if not 0 < number <= MOST:
+        raise typer.BadParameter(f"{number} lanes: choose 64, 256 or 1024")
+    return number
+
+
 ControllerAddress = Annotated[
     str,
     typer.Option(
@@ -71,7 +78,7 @@ LogFormatted = Annotated[
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Lanes = Annotated[int, typer.Option(min=0, max=MOST, help="Integers per packet: 64, 256 or 1024.")]
+Lanes = Annotated[int, typer.Option(callback=_lanes, help="Integers per packet: 64, 256 or 1024.")]
 
 Version = Annotated[
     bool,

@@ -269,3 +269,27 @@ def test_a_link_that_cannot_be_written_is_an_error(tmp_path):
 def test_a_seed_below_zero_is_refused(command: tuple[str, ...]):
     done = CliRunner().invoke(app, [*command, "--seed", "-1"])
     assert (done.exit_code, type(done.exception)) == (2, SystemExit)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("simulate", "--workers", str((1 << 20) + 1)),
+        ("simulate", "--slots", "65537"),
+        ("predict", "--compute", "1", "--workers", str((1 << 20) + 1)),
+        ("predict", "--compute", "1", "--workers", f"1..{'9' * 5000}"),
+        ("predict", "--compute", "1", "--slots", "65537"),
+        ("collectives", "--workers", str((1 << 20) + 1)),
+    ],
+)
+def test_what_a_model_takes_no_end_of_time_for_is_refused(options: tuple[str, ...]):
+    done = CliRunner().invoke(app, [*options, "--model-size", "1M"])
+    assert done.exit_code == 2 or isinstance(done.exception, UsageError)
+
+
+def test_a_plot_is_not_drawn_beside_a_folder(tmp_path):
+    folder = tmp_path / "plots"
+    folder.mkdir()
+    with pytest.raises(UsageError, match="it is a folder"):
+        run("predict", "--model-size", "1M", "--compute", "1", "--plot", str(folder))
+    assert [*tmp_path.iterdir()] == [folder]

@@ -115,3 +115,15 @@ def test_without_the_p4_compiler_the_error_says_what_to_do(tmp_path: Path):
         "error: p4c-bm2-ss is not on the PATH: install p4c, or use the programs that come with "
         "innet\n"
     )
+
+
+def test_folders_and_files_that_cannot_be_used_end_with_code_2(tmp_path: Path):
+    file = tmp_path / "file"
+    file.write_bytes(b"\xff")
+    inside = str(file / "inside")
+    refuse(f"cannot write to {inside}: Not a directory", "innet", "p4", "compile", "-o", inside)
+    refuse(
+        f"cannot read {tmp_path}: Is a directory", "innet", "p4", "report", "--from", str(tmp_path)
+    )
+    refuse(f"cannot read {inside}: Not a directory", "innet", "p4", "report", "--from", inside)
+    refuse("this is not an assembly", "innet", "p4", "report", "--from", str(file), code=1)

@@ -245,6 +245,8 @@ def test_what_the_controller_cannot_do_ends_with_code_2(controller: str, argumen
     [
         f"switch add new 127.0.0.1:1 --ports 1 --device-id {1 << 64}",
         "switch add new 127.0.0.1:1 --ports 1 --lanes -1",
+        "deploy 127.0.0.1:1 --ports 1 --lanes 0",
+        f"deploy 127.0.0.1:1 --ports 1 --lanes {1 << 32}",
         f"switch add new 127.0.0.1:1 --ports 1 --uplink spine:{1 << 32}:1",
         f"switch add new 127.0.0.1:1 --ports 1 --station {1 << 32}@02:00:00:00:00:01",
         f"job create j --switch tor --workers {1 << 32}",
@@ -259,6 +261,11 @@ def test_numbers_that_nothing_has_room_for_end_with_code_2(arguments: str):
     done = run("innet", *arguments.split())
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def test_a_name_that_is_no_text_ends_with_code_2(controller: str):
+    why = r"'\\udcff' is not UTF-8"
+    refuse(why, "innet", "job", "show", os.fsdecode(b"\xff"), "--controller", controller)
 
 
 @pytest.mark.parametrize(
