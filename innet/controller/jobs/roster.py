@@ -223,9 +223,12 @@ class Roster:
         self.waiting = [each for each in self.waiting if each.nonce != nonce]
         worker = self.find(nonce)
         if worker:
-            del self.workers[worker.rank]
-            self._refresh()
+            del self.workers[worker.rank], self._by_nonce[nonce]
+            self._records = self._admitted = None
             if worker.where:
+                del self._places[worker.where]
+                at = self.attachments
+                self.attachments = {rank: at[rank] for rank in at if rank != worker.rank}
                 self.departed[worker.rank] = reason
             if not self.workers and not self.waiting:
                 self._idle_since = now
