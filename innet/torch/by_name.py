@@ -69,5 +69,6 @@ def _own(group: Any) -> Any:
     if not dist.is_initialized():
         return None
     found = dist.group.WORLD if group is None else group
-    is_innets = isinstance(found, dist.ProcessGroup) and dist.get_backend(found) == NAME
+    # `get_backend` would return what the caller has given, such as "cpu:innet,cuda:innet".
+    is_innets = isinstance(found, dist.ProcessGroup) and found.name() == NAME
     return found if is_innets else None

@@ -47,8 +47,8 @@ class DeadlineSGD(Algorithm):
             )
         if not isinstance(optimizer, SGD) or momentum(optimizer):
             raise UsageError(
-                f"deadline-sgd has no momentum or other state, and the optimizer is {optimizer!r}: use "
-                "SGD with momentum=0, or the algorithm d-sync"
+                f"deadline-sgd has no momentum or other state, as this {type(optimizer).__name__} has: "
+                "use SGD with momentum=0, or the algorithm d-sync"
             )
         super().__init__(model, optimizer, transport, "packed")
         [self._segment] = self.segments

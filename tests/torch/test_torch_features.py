@@ -60,7 +60,7 @@ def barred(rank: int) -> str:
     dist.monitored_barrier(None, timedelta(seconds=60), wait_all_ranks=True)
     dist.monitored_barrier(timeout=timedelta(seconds=60))
     dist.group.WORLD.monitored_barrier(timedelta(seconds=60))
-    both, said = dist.new_group(), ""
+    both, said = dist.new_group(backend="cpu:innet,cuda:innet"), ""
     if rank == 0:
         with pytest.raises(RuntimeError) as caught:
             dist.monitored_barrier(both, SHORT)

@@ -122,5 +122,5 @@ def test_an_optimizer_with_a_state_is_refused(tor: Rack):
         for kind, more in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {})):
             model = fresh_model()
             optimizer = kind(model.parameters(), lr=RATE, **more)
-            with pytest.raises(UsageError, match="no momentum or other state"):
+            with pytest.raises(UsageError, match=f"state, as this {kind.__name__} has: use"):
                 make("deadline-sgd", model, optimizer, AgentTransport(agent))
