@@ -17,6 +17,7 @@ from innet.servers.rack.cli import rack_server
 from innet.shell.cli import shell
 from innet.terminal.app import run
 from innet.terminal.options import HELP_ON, PASS_OPTIONS_ON, Version
+from innet.terminal.signals import INTERRUPTS
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -50,4 +51,5 @@ def innet(version: Version = False) -> None:
 
 def main() -> None:
     """Run the command."""
+    INTERRUPTS.catch()
     run(app)

@@ -210,7 +210,7 @@ def _create(name: str, spec: JobSpec) -> Step:
         quorum=spec.quorum, min_workers=spec.min_workers, queue=spec.queue, lease_s=spec.lease,
         min_slots=spec.min_slots, priority=spec.priority,
     )  # fmt: skip
-    workers = words.workers_text(spec.workers)
+    workers = words.counted(spec.workers, "worker")
     line = f"+ job {name} on {spec.switch}: {workers}, token in {spec.token_file}"
     return Step(line, lambda stub: _create_with_token(stub, request, spec.token_file))
 

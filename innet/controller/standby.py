@@ -28,6 +28,8 @@ def await_state(path: Path, waiting: Callable[[], None], pause: Callable[[float]
         waiting()
     while True:
         pause(_LOOK_EVERY_S)
+        if not path.exists():  # a shared file system may be gone: do not begin with an empty state
+            continue
         try:
             store = Store(path)
         except StateInUse:

@@ -17,7 +17,6 @@ from innet.local.processes import spawned
 from innet.local.rack import local_rack
 from innet.rpc import innet_pb2 as pb
 from innet.terminal.console import PlainConsole
-from innet.terminal.signals import INTERRUPTS
 
 MIN_ACCURACY = 0.95
 MAX_DIFFERENCE = 0.01
@@ -56,7 +55,6 @@ class TrainingResult:
 def run(workers: int, epochs: int, lanes: int, quantizer: str = "int32") -> None:
     """Train twice, print the table, and raise InnetError if :func:`check` finds a difference."""
     QuantizerSpec.read(quantizer).bind(workers)  # refuse a bad quantizer before anything starts
-    INTERRUPTS.catch()
     console = PlainConsole()
     with Progress(
         TextColumn("{task.description:<24}"),

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from innet.errors import UsageError
 from innet.local.processes import spawned
 from innet.local.rack import local_rack
-from innet.terminal.signals import INTERRUPTS
 
 _STOP_WITHIN = 30.0
 """Seconds that a command has to end by itself; torchrun gives its workers the same time."""
@@ -26,7 +25,6 @@ def run(
             f"{workers} workers with {cables} cables each need {workers * cables} ports, and a switch "
             f"has {_PORTS}: ask for fewer"
         )
-    INTERRUPTS.catch()
     with local_rack(workers, lanes, slots, cables, udp=udp) as rack:
         # The command uses this terminal. Ctrl-C reaches both processes; other signals are passed on.
         running = spawned(

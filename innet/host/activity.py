@@ -6,9 +6,8 @@ messages, however many calls it has.
 
 import threading
 from collections.abc import Callable
+from time import monotonic
 from typing import Self
-
-from innet.host.waker import monotonic
 
 PAUSE_S = 0.02
 """The most seconds between two calls of one burst. A backward pass computes a bucket in this time."""

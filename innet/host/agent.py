@@ -49,23 +49,24 @@ from innet.machine.extras import needed_for
 from innet.machine.forks import Owner
 from innet.machine.interfaces import bits_per_second, interface_at
 from innet.rpc import innet_pb2 as pb
+from innet.rpc.words import counted
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
 Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
-Done = TypeVar("Done")
 
 _CLOSED = "the agent is closed: join the job again"
 
 
 @dataclass(slots=True)
-class _Work:
-    """A call of :meth:`Agent.perform`: exchanges other than the all-reduce of a tensor."""
+class _Call:
+    """A call of :meth:`Agent.perform`, and the future of its result."""
 
     future: "Future[Any]"
-    does: Callable[[Exchanges, Reducer], Any]
+    work: Callable[[Exchanges, Reducer], Any]
+    finish: Callable[[Any], Any] | None
 
 
 class Agent(Collectives):
@@ -95,7 +96,7 @@ class Agent(Collectives):
         if fallback and fallback.workers != job.workers:
             self._link.close()
             raise UsageError(
-                f"the fallback has {fallback.workers} workers, and the job has {job.workers}: "
+                f"the fallback has {counted(fallback.workers, 'worker')}, and the job has {job.workers}: "
                 "use a process group of exactly the job's workers"
             )
         if fallback and link_spec == "host" and not self.info.rank:  # one log line is enough
@@ -111,7 +112,7 @@ class Agent(Collectives):
         except UsageError:
             self._link.close()
             raise
-        self._calls = CallQueue[TensorCall | _Work](self._serve, self._exchanges.attend, waker)
+        self._calls = CallQueue[_Call](self._serve, self._exchanges.attend, waker)
         self._closed = False
         self._owner = Owner(self)
         self._until_closed = until_closed
@@ -219,28 +220,28 @@ class Agent(Collectives):
         by_switch = summed_by_switch(tensor, op, fallback=open_fallback)
         summed = by_switch and op in ("mean", "sum")
         spec = self._reducer.choose_for(tensor, quantizer, key) if summed else EXACT
-        future: Future[Tensor] = Future()
         call = TensorCall(
-            future, tensor, op, by_switch, written(tensor), spec, key, in_place, collective, part, finish,
-        )  # fmt: skip
-        self._queue(call, wait=wait)
-        return future
+            tensor, op, by_switch, written(tensor), spec, key, in_place, collective, part
+        )
+        return self.perform(call.reduced, finish, wait=wait)
 
     def perform(
-        self, work: Callable[[Exchanges, Reducer], Done], *, wait: bool = False
-    ) -> "Future[Done]":
+        self,
+        work: Callable[[Exchanges, Reducer], Any],
+        finish: Callable[[Any], Any] | None = None,
+        *,
+        wait: bool = False,
+    ) -> "Future[Any]":
         """Run `work`, which makes exchanges of its own, in the background after all earlier calls.
 
-        All workers have to run the same exchanges. `wait` is that of :meth:`submit`. Raises AgentClosed.
+        All workers have to run the same exchanges. An unexpected error of `work` ends the membership,
+        because the exchanges that it has skipped are missing. An error of `finish` is only the future's.
+        `finish` and `wait` are those of :meth:`submit`. Raises AgentClosed.
         """
-        future: Future[Done] = Future()
-        self._queue(_Work(future, work), wait=wait)
-        return future
-
-    def _queue(self, call: TensorCall | _Work, *, wait: bool) -> None:
         self._owner.check("the agent", AgentClosed)
         if self._closed:
             raise AgentClosed(_CLOSED)
+        call = _Call(Future(), work, finish)
         call.future.set_running_or_notify_cancel()  # no cancelling: the other workers rely on this call
         if wait:
             self._calls.serve(call)
@@ -248,6 +249,7 @@ class Agent(Collectives):
             self._calls.put(call)
         if self._closed and self._calls.done:
             _refuse(self._calls.left())  # another thread has closed the agent
+        return call.future
 
     def close(self, *, abandon: bool = False, problem: BaseException | None = None) -> None:
         """Finish all submitted calls, then leave the job; with `abandon`, leave at once.
@@ -293,20 +295,17 @@ class Agent(Collectives):
         self._until_closed.callback(activity.close)
         return activity
 
-    def _serve(self, call: TensorCall | _Work) -> Callable[[], None]:
+    def _serve(self, call: _Call) -> Callable[[], None]:
         """Carry out a call. Return the function that gives its result, or its error, to its future."""
         try:
             with self._activity:
                 self._privacy.begin_session(self._exchanges)
-                if isinstance(call, _Work):
-                    result = call.does(self._exchanges, self._reducer)
-                else:
-                    result = call.reduced(self._exchanges, self._reducer)
+                result = call.work(self._exchanges, self._reducer)
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
             self._note(problem)
             return partial(call.future.set_exception, problem)
         try:
-            made = call.finish(result) if isinstance(call, TensorCall) and call.finish else result
+            made = call.finish(result) if call.finish else result
         except BaseException as problem:  # noqa: BLE001 - it concerns only this worker's tensors
             return partial(call.future.set_exception, problem)
         return partial(call.future.set_result, made)
@@ -319,7 +318,7 @@ class Agent(Collectives):
             self._membership.close(problem)  # the others need not wait for this worker
 
 
-def _refuse(calls: Iterable[TensorCall | _Work]) -> None:
+def _refuse(calls: Iterable[_Call]) -> None:
     """Refuse calls that came while another thread closed the agent."""
     for call in calls:
         call.future.set_exception(AgentClosed(_CLOSED))

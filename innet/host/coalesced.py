@@ -1,8 +1,18 @@
-"""PyTorch tensors that an agent reads when their all-reduce begins, not when it is submitted."""
+"""PyTorch tensors through an agent: the common part of innet's hook and process group."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
+
+from innet.host.agent import Agent
+from innet.host.tensors import ReduceOp
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Value = TypeVar("Value")
+Result = TypeVar("Result")
 
 NARROW = (torch.float16, torch.bfloat16)
 """Dtypes that travel as float32, which holds all their values; the result is rounded once, at the end."""
@@ -37,3 +47,41 @@ class Coalesced:
         parts = [tensor.detach() for tensor in self._tensors]
         whole = parts[0] if len(parts) == 1 else torch.cat([part.reshape(-1) for part in parts])
         return whole.to(self.dtype)
+
+
+def submit(
+    agent: Agent,
+    tensors: Sequence[torch.Tensor],
+    op: ReduceOp,
+    finish: Callable[[torch.Tensor], Result],
+    *,
+    in_place: bool = True,
+    **options: Any,
+) -> "Future[Result]":
+    """Reduce tensors of one dtype in one all-reduce, in place where that is wanted and saves a copy.
+
+    float16 and bfloat16 go through the switch too, as float32. `finish` turns the reduced tensor
+    into the future's result, before any later all-reduce begins. It gets one flat tensor if there
+    were several or if only a `part` is wanted, and float32 instead of narrower floats. The `options` and
+    the errors are those of :meth:`Agent.submit`.
+    """
+
+    def take(reduced: torch.Tensor) -> Result:
+        made = finish(reduced)
+        if reduced.is_cuda:  # wait for the work that `finish` has queued on this thread's stream
+            torch.cuda.current_stream(reduced.device).synchronize()
+        return made
+
+    whole = cast("torch.Tensor", Coalesced(tensors))
+    return agent.submit(whole, op, in_place=in_place, finish=take, **options)
+
+
+def torch_future(
+    future: "Future[Value]", device: torch.device, finish: Callable[[Value], Result]
+) -> torch.futures.Future[Result]:
+    """Turn a future of Python's into a future of PyTorch's, with `finish` applied to its result."""
+    on_gpu = device.type != "cpu"
+    done: torch.futures.Future[None] = torch.futures.Future(devices=[device] if on_gpu else None)
+    future.add_done_callback(lambda _: done.set_result(None))
+    # backward() shows an error's message only if a callback has raised it.
+    return done.then(lambda _: finish(future.result()))

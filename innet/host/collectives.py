@@ -59,8 +59,12 @@ class Collectives(ABC):
 
     @abstractmethod
     def perform(
-        self, work: Callable[[Exchanges, Reducer], Done], *, wait: bool = False
-    ) -> "Future[Done]":
+        self,
+        work: Callable[[Exchanges, Reducer], Any],
+        finish: Callable[[Any], Any] | None = None,
+        *,
+        wait: bool = False,
+    ) -> "Future[Any]":
         """Run `work`, which makes exchanges of its own, in the background."""
 
     def reduce_scatter(
@@ -172,14 +176,14 @@ class Collectives(ABC):
         """
         ready = written(tensor)
 
-        def move(*_: Any) -> Done:
+        def move(*_: Any) -> Bytes:
             if ready:
                 ready.synchronize()
             if collective.name == "all-gather":
-                return finish(self._moves.all_gather(bytes_of(tensor), into))
-            return finish(self._moves.broadcast(bytes_of(tensor), collective.root, into))
+                return self._moves.all_gather(bytes_of(tensor), into)
+            return self._moves.broadcast(bytes_of(tensor), collective.root, into)
 
-        return self.perform(move, wait=wait)
+        return self.perform(move, finish, wait=wait)
 
     def _checked(self, root: int) -> int:
         if not 0 <= root < self.info.workers:

@@ -152,7 +152,7 @@ class CompiledRounds:
         self._link.corrupted += done.corrupted
         if done.error:
             raise_errno(done.error)
-        window.taken(done.finished, done.newest)
+        window.finish_in_c(done.finished, done.newest)
         if done.unread:
             done.others = self._native.buffers.packets
         return cast("RoundOutcome", done)

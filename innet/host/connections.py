@@ -152,7 +152,7 @@ class UdpConnection(Connection):
     ) -> None:
         self._socket = sock
         self._udp = structs.Udp(sock.fileno(), -1 if waker is None else waker, True)
-        super().__init__(library, "innet", ctypes.addressof(self._udp), incoming)
+        super().__init__(library, "innet_udp", ctypes.addressof(self._udp), incoming)
 
     @property
     def segmenting(self) -> bool:

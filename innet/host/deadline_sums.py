@@ -22,7 +22,7 @@ The float32 of a sum are rounded as :mod:`innet.host.quantizers.fixed_point` des
 all workers.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -146,7 +146,8 @@ class DeadlineSums:
             finally:  # also after a SumOverflow, of which late workers learn nothing
                 self.step += 1
 
-        return self._agent.perform(work, wait=True).result()
+        found: Vector | None = self._agent.perform(work, wait=True).result()
+        return found
 
     def settle(self, values: Vector, state: Vector) -> Vector:
         """Bring every worker's state up to date, then sum all lanes of all workers.
@@ -162,7 +163,8 @@ class DeadlineSums:
             self.late.settle()
             return self._whole(exchanges, self._agreed(exchanges, reducer, values, state), state)
 
-        return self._agent.perform(work, wait=True).result()
+        found: Vector = self._agent.perform(work, wait=True).result()
+        return found
 
     def _agreed(
         self, exchanges: Exchanges, reducer: Reducer, values: Vector, state: Vector
@@ -211,7 +213,7 @@ class DeadlineSums:
         """Sum all lanes of all workers."""
         contribution, flags = self._integers(vector, vector.rows)
         with exchanges.inquiring(self._inquiries):
-            done = exchanges.all_reduce(contribution, Operation.SUM, flags)
+            done = exchanges.all_reduce(contribution, flags, Operation.SUM)
         return self._result(vector, done.lanes, done.flags)
 
     def _in_part(self, exchanges: Exchanges, vector: "_Given", state: Vector) -> Vector | None:
@@ -276,12 +278,8 @@ class DeadlineSums:
     ) -> Reduction:
         """Sum rows. For each row, `ways` tells whether this worker sends and wants its lanes."""
         every = range(len(given))
-        sums = memory.empty(given.shape, np.int32)
         with exchanges.inquiring(self._inquiries):
-            done = exchanges.sum_portions(
-                given, flags, Portions(ways, every, every), sums[:-1], sums[-1:]
-            )
-        return replace(done, lanes=sums, first=0)
+            return exchanges.sum_portions(given, flags, Portions(ways, every, every))
 
     def _check(self, values: Vector, state: Vector) -> None:
         for name, each in (("values", values), ("state", state)):

@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from innet.errors import AllReduceError
@@ -21,8 +22,8 @@ from innet.host.inquiries import Inquiries
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
-from innet.host.paths import Inspect, Paths, anything
-from innet.host.portioned import Attempt, Carrier, PortionedSum, SumForAll
+from innet.host.paths import Inspect, Paths
+from innet.host.portioned import Attempt, Carrier, PortionedSum, SumForAll, result_of_others
 from innet.host.portions import Portions
 from innet.host.private_paths import PrivatePaths
 from innet.host.quantizers.scaling import Scaling
@@ -30,7 +31,7 @@ from innet.host.stopwatch import Stopwatch
 from innet.host.traffic import Traffic
 from innet.host.transport import SwitchTransport
 from innet.host.wait_limits import WaitLimits
-from innet.host.waker import Waker, monotonic
+from innet.host.waker import Waker
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Operation
 
@@ -95,47 +96,44 @@ class Exchanges:
     def all_reduce(
         self,
         chunks: Integers | Scaling,
-        operation: Operation,
         flags: Flags,
-        inspect: Inspect = anything,
+        operation: Operation,
+        inspect: Inspect | None = None,
     ) -> Reduction:
-        """Combine (n, lanes) int32 and their (n,) flags with those of the other workers.
+        """Combine (n, lanes) int32 and their flags, (n,), with those of the other workers.
 
         The result is read-only: it is kept for workers that lose it. The chunks are no longer read
         once this returns or raises. A scaling makes its chunks when they are needed.
 
-        `inspect` is called with the first chunk's result, (lanes,), as soon as it has arrived. It
-        may raise an AllReduceError to give up. Raises any AllReduceError.
+        `inspect` is called with the first chunk's result, (lanes,), as soon as the result has arrived.
+        It may raise an AllReduceError to give up. Raises any AllReduceError.
         """
         if not len(chunks):
             return Reduction.empty(*chunks.shape)
 
         def attempt(carrier: Carrier, *, shared: bool) -> Reduction:
-            if not shared:
-                return carrier(chunks, flags, operation, inspect=inspect)
-            count, workers = len(chunks), self._info.workers
-            lacking = shared_exchange.without_result(count, chunks.shape[1], workers)
-            found = carrier(*lacking, Operation.MAX, inspect=inspect)
-            return shared_exchange.result_in(found, count, workers)
+            if shared:
+                count, lanes = chunks.shape
+                return result_of_others(carrier, count, lanes, self._info.workers, inspect)
+            return carrier(chunks, flags, operation, inspect=inspect)
 
-        return self._finish(attempt, len(chunks))
+        return self._carry_out(attempt, len(chunks))
 
     def sum_portions(
         self,
         chunks: Integers | Scaling,
         flags: Flags,
         portions: Portions,
-        rows: Integers,
-        last: Integers,
+        into: tuple[Integers, Integers] | None = None,
     ) -> Reduction:
         """Sum n chunks, with the lanes of this worker's portions; see :class:`portioned.SumOfPortions`.
 
-        The result's lanes are the given rows. Raises any AllReduceError.
+        Raises any AllReduceError.
         """
         all_needed = self._info.min_workers == self._info.workers
         kind = PortionedSum if all_needed else SumForAll
-        portioned = kind(chunks, flags, portions, rows, last, self._info.workers)
-        return portioned.joined(self._finish(portioned.attempt, len(flags)))
+        portioned = kind(chunks, flags, portions, self._info.workers, into)
+        return portioned.joined(self._carry_out(portioned.attempt, len(flags)))
 
     @contextlib.contextmanager
     def inquiring(self, inquiries: Inquiries) -> Iterator[None]:
@@ -221,7 +219,7 @@ class Exchanges:
         """Give the last result to the workers that have not finished its exchange."""
         if self._last:
             contribution = shared_exchange.with_result(self._last, self._info.workers)
-            self._paths.combine(term, term.exchange, *contribution, Operation.MAX)
+            self._paths.all_reduce(term, term.exchange, *contribution, Operation.MAX)
         self._owes_result = False
 
     def _enter(self, term: Term) -> None:
@@ -259,17 +257,17 @@ class Exchanges:
 
     # One exchange.
 
-    def _finish(self, attempt: Attempt, chunks: int) -> Reduction:
-        """Attempt an exchange in one term after the other, and keep its result."""
+    def _carry_out(self, attempt: Attempt, chunks: int) -> Reduction:
+        """Attempt the next exchange in one term after the other, and keep its result for others."""
         self._first_error.check()
         self._begun, self._chunks = monotonic(), chunks
         try:
             with self._first_error:
                 while True:
                     term = self._await_term()
-                    with self._current:
+                    with self._current:  # if TermOver breaks off the attempt, the loop goes on
                         shared = term.shared and term.exchange == self._number
-                        carrier = partial(self._paths.combine, term, self._number)
+                        carrier = partial(self._paths.all_reduce, term, self._number)
                         result = attempt(carrier, shared=shared)
                         break
         finally:

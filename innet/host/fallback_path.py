@@ -50,7 +50,8 @@ class FallbackPath:
         self,
         term: Term,
         number: int,
-        contribution: tuple[Integers, Flags],
+        chunks: Integers,
+        flags: Flags,
         operation: Operation,
         meanwhile: Callable[[], None],
     ) -> Reduction:
@@ -61,7 +62,6 @@ class FallbackPath:
                 "the job again, with a fallback"
             )
         self._count("switch" if term.slots else "no_slots", term.reason)
-        chunks, flags = contribution
         future = self._fallback.all_reduce((term.number, number), chunks, operation, flags)
         return self._await(future, meanwhile)
 

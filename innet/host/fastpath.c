@@ -1,179 +1,13 @@
-/* A worker's inner loops: over the packets of a batch, and over the numbers of a vector before and after
- * their exchange. */
+/* A worker's inner loops over the packets of a batch. */
 
-#include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
-#ifdef __SSE2__
-#include <immintrin.h>
-#endif
 
+#include "far_stores.h"
 #include "fastpath.h"
-
-/* The widest words that the processor stores past its caches. Parts of a cache line take longer. */
-#if defined __AVX512F__
-typedef __m512i widest;
-#define LOAD _mm512_loadu_si512
-#define STREAM _mm512_stream_si512
-#elif defined __AVX__
-typedef __m256i widest;
-#define LOAD _mm256_loadu_si256
-#define STREAM _mm256_stream_si256
-#elif defined __SSE2__
-typedef __m128i widest;
-#define LOAD _mm_loadu_si128
-#define STREAM _mm_stream_si128
-#endif
+#include "scaling.h"
 
 enum { CACHE_LINE = 64 };
 enum { ROWS_AHEAD = 4 };
-enum { FAR_BYTES = 4 << 20 }; /* the arrays of a vector so large do not stay in the cache */
-
-/* ---- scale ----------------------------------------------------------------------------------- */
-
-/* Stores the bits of the largest magnitude in each row. A NaN's bits are above all others. */
-void innet_largest(const uint32_t *values, size_t rows, size_t lanes, uint32_t *largest)
-{
-    for (size_t row = 0; row < rows; row++, values += lanes) {
-        uint32_t found = 0;
-        for (size_t k = 0; k < lanes; k++) {
-            uint32_t magnitude = values[k] & 0x7fffffff;
-            found = magnitude > found ? magnitude : found;
-        }
-        largest[row] = found;
-    }
-}
-
-static inline int32_t rounded(float value, float scale) { return (int32_t)rintf(value * scale); }
-
-static void quantize_row(const float *values, size_t lanes, float scale, int fit, int32_t *integers)
-{
-    if (!fit) {
-        memset(integers, 0, lanes * sizeof *integers);
-        return;
-    }
-    for (size_t k = 0; k < lanes; k++)
-        integers[k] = rounded(values[k], scale);
-}
-
-/* Returns the number by which a multiplication gives the same bits as a division by the count, or 0. Powers
- * of two have such a number. A division takes several times as long. */
-static float reciprocal(uint16_t count)
-{
-    return count && !(count & (count - 1)) ? 1 / (float)count : 0;
-}
-
-static void dequantize_row(const int32_t *sums, size_t lanes, float scale, uint16_t count,
-                           float *values)
-{
-    float divisor = count, factor = reciprocal(count);
-    if (factor)
-        for (size_t k = 0; k < lanes; k++)
-            values[k] = (float)sums[k] * factor * scale;
-    else
-        for (size_t k = 0; k < lanes; k++)
-            values[k] = (float)sums[k] / divisor * scale;
-}
-
-/* Multiplies rows by their scale, and rounds to the nearest integer. Rows that are not `fit` become
- * zeros. */
-void innet_quantize(const float *values, size_t rows, size_t lanes, const float *scales,
-                    const uint8_t *fit, int32_t *integers)
-{
-    for (size_t row = 0; row < rows; row++)
-        quantize_row(values + row * lanes, lanes, scales[row], fit[row], integers + row * lanes);
-}
-
-/* Divides rows by their count, if there are counts, and then multiplies them by their scale. */
-void innet_dequantize(const int32_t *sums, size_t rows, size_t lanes, const float *scales,
-                      const uint16_t *counts, float *values)
-{
-    for (size_t row = 0; row < rows; row++) {
-        dequantize_row(sums + row * lanes, lanes, scales[row], counts ? counts[row] : 1,
-                       values + row * lanes);
-    }
-}
-
-/* Copies words to memory that nobody reads soon, past the caches if the processor can. A plain store would
- * first read what it overwrites. */
-static void store_far(void *to, const void *from, size_t bytes)
-{
-#ifdef __SSE2__
-    if ((uintptr_t)to % sizeof(widest) == 0 && bytes % sizeof(widest) == 0) {
-        for (size_t at = 0; at < bytes; at += sizeof(widest))
-            STREAM((void *)((char *)to + at), LOAD((const void *)((const char *)from + at)));
-        return;
-    }
-#endif
-    memcpy(to, from, bytes);
-}
-
-static int is_far(size_t rows, size_t lanes) { return rows * lanes * WORD_BYTES >= FAR_BYTES; }
-
-/* Makes the stores visible to all later reads, also in other threads. */
-static void finish_far_stores(void)
-{
-#ifdef __SSE2__
-    _mm_sfence();
-#endif
-}
-
-/* Copies a row of words to its place in an array of `rows` rows. */
-static void store_words(void *to, const void *from, size_t lanes, size_t rows)
-{
-    size_t bytes = lanes * WORD_BYTES;
-    if (is_far(rows, lanes))
-        store_far(to, from, bytes);
-    else
-        memcpy(to, from, bytes);
-}
-
-/* Returns the integers of a row whose result will replace its values. The first call makes them in
- * `made`, and keeps a copy for later calls. */
-static const int32_t *kept_row(struct scaling *scaling, size_t row, size_t rows, int32_t *made)
-{
-    size_t lanes = (size_t)scaling->lanes;
-    int32_t *kept = scaling->kept + row * lanes;
-    if (scaling->is_kept[row])
-        return kept;
-    quantize_row(scaling->values + row * lanes, lanes, scaling->up[row], scaling->fit[row], made);
-    store_words(kept, made, lanes, rows);
-    scaling->is_kept[row] = 1;
-    return made;
-}
-
-static void store_scaled_row(uint8_t *lanes, struct scaling *scaling, size_t row, size_t rows)
-{
-    size_t count = (size_t)scaling->lanes;
-    const float *values = scaling->values + row * count;
-    float scale = scaling->up[row];
-    if (scaling->kept) {
-        int32_t made[count];
-        store_row(lanes, (const uint32_t *)kept_row(scaling, row, rows, made), count);
-        return;
-    }
-    if (!scaling->fit[row]) {
-        memset(lanes, 0, count * WORD_BYTES);
-        return;
-    }
-    for (size_t k = 0; k < count; k++)
-        put_word(lanes + WORD_BYTES * k, (uint32_t)rounded(values[k], scale));
-}
-
-static void make_result(struct scaling *scaling, size_t row, const uint32_t *sums, uint16_t count,
-                        size_t rows)
-{
-    size_t lanes = (size_t)scaling->lanes;
-    float made[lanes];
-    if (scaling->kept) {
-        int32_t integers[lanes];
-        kept_row(scaling, row, rows, integers);
-    }
-    dequantize_row((const int32_t *)sums, lanes, scaling->down[row], scaling->mean ? count : 1,
-                   made);
-    store_words(scaling->results + (row - (size_t)scaling->first) * lanes, made, lanes, rows);
-    scaling->done[row] = 1;
-}
 
 static inline int64_t chunk_at(const struct vectors *vectors, int64_t position)
 {
@@ -224,7 +58,7 @@ static void take_lanes(const struct format *format, struct vectors *vectors, int
         store_words(vectors->sums + (size_t)(chunk - vectors->sums_first) * lanes, row, lanes,
                     rows);
     if (vectors->scaling)
-        make_result(vectors->scaling, (size_t)chunk, row, vectors->counts[chunk], rows);
+        innet_make_result(vectors->scaling, (size_t)chunk, row, vectors->counts[chunk], rows);
 }
 
 static void take_from(struct window *window, const struct format *format, struct vectors *vectors,
@@ -315,7 +149,7 @@ static void fetch_lanes(const struct vectors *vectors, int64_t chunk)
 static void store_lanes(uint8_t *lanes, const struct vectors *vectors, int64_t chunk)
 {
     if (vectors->scaling) {
-        store_scaled_row(lanes, vectors->scaling, (size_t)chunk, (size_t)vectors->chunks);
+        innet_store_scaled_row(lanes, vectors->scaling, (size_t)chunk, (size_t)vectors->chunks);
         return;
     }
     size_t row = (size_t)(chunk - vectors->own_first);

@@ -33,21 +33,6 @@ struct window {
     uint8_t has_quorum;
 };
 
-/* The conversion of the floats of an exchange: each row to integers when it is sent, and each sum back
- * to floats when it arrives. */
-struct scaling {
-    int64_t lanes;
-    const float *values, *up; /* rows, and their factors */
-    int32_t *kept; /* NULL, or the integers of rows that are overwritten by their results */
-    uint8_t *is_kept;
-    const uint8_t *fit;   /* 0 for a row that is sent as zeros */
-    const float *down;    /* the sums' factors, applied after the division */
-    int64_t mean;         /* 1 to divide sums by the number of contributions */
-    int64_t first, count; /* the rows that have results */
-    float *results;
-    uint8_t *done; /* 1 for rows whose results are made */
-};
-
 /* The vector of an exchange and its result, with an element for each chunk, and a row of `lanes` for each
  * chunk whose lanes are sent or received. */
 struct vectors {

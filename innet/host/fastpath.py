@@ -52,6 +52,7 @@ _log = logging.getLogger("innet")
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-Wall")
 _SOURCES = {
     **dict.fromkeys(("fastpath.h", "fastpath.c", "round.h", "round.c"), "innet.host"),
+    **dict.fromkeys(("scaling.h", "scaling.c", "far_stores.h"), "innet.host"),
     **dict.fromkeys(("network.h", "network.c", "udp.c", "shared_memory.c"), "innet.host"),
     **dict.fromkeys(("words.h", "ring.h"), "innet.wire"),
 }
@@ -105,14 +106,14 @@ def compile_with(more: Mapping[str, bytes]) -> ctypes.CDLL:
 def bind(library: ctypes.CDLL) -> ctypes.CDLL:
     """Declare the functions' argument and result types."""
     pointer = ctypes.POINTER
-    for prefix in ("innet", "innet_shared"):
+    for prefix in ("innet_udp", "innet_shared"):
         send, receive, wait = (
             getattr(library, f"{prefix}_{name}") for name in ("send", "receive", "wait")
         )
         send.argtypes = (POINTER, POINTER, SIZE, SIZE)
         receive.argtypes = (POINTER, pointer(structs.Inbox))
         wait.argtypes = (POINTER, REAL)
-    library.innet_queued.argtypes, library.innet_queued.restype = (POINTER,), ctypes.c_int64
+    library.innet_udp_queued.argtypes, library.innet_udp_queued.restype = (POINTER,), ctypes.c_int64
     library.innet_shared_create.argtypes = (ctypes.c_char_p, ctypes.c_int)
     library.innet_shared_create.restype = POINTER
     library.innet_shared_connect.argtypes = library.innet_shared_destroy.argtypes = (POINTER,)

@@ -16,7 +16,7 @@ from innet.host.agreement import ALL_REDUCE, Call, Collective
 from innet.host.blocks import Blocks, Mask
 from innet.host.exchanges import Exchanges
 from innet.host.gathering import Gathering, float_sums, layout
-from innet.host.integers import Integers
+from innet.host.integers import Integers, Reduction
 from innet.host.job import WorkerInfo
 from innet.host.maxima import NO_WORDS, Maxima
 from innet.host.portions import Portions, cut, portion
@@ -24,7 +24,7 @@ from innet.host.quantizers.block_scale import BlockScale
 from innet.host.quantizers.interface import Floats, Quantizer, Rounding
 from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest
-from innet.host.quantizers.scaling import integers_of
+from innet.host.quantizers.scaling import Scaling, integers_of
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.sums import Sums
 from innet.host.unions import Unions
@@ -51,7 +51,7 @@ _FLOAT = np.dtype(np.float32)
 
 
 class FloatReducer:
-    """A reducer of flat float32 vectors. Every worker makes the same calls in the same order."""
+    """The part of :class:`innet.host.reducer.Reducer` that reduces flat float32 vectors."""
 
     def __init__(
         self, exchanges: Exchanges, info: WorkerInfo, spec: QuantizerSpec | None = None
@@ -107,15 +107,14 @@ class FloatReducer:
         :mod:`innet.host.quantizers` gives the error bounds. `key` identifies the tensor for error
         feedback. With `in_place`, the result may take the place of the values.
         """
-        small = self._layout(values.size, spec, collective, mean=mean)
-        call = small.call
+        gathering = self._layout(values.size, spec, collective, mean=mean)
         given, keep = self._corrected(values, spec, key)
-        if small.fits:
-            return portion(self._small_floats(small, given, keep, mean=mean), part)
+        if gathering.fits:
+            return portion(self._in_one_exchange(gathering, given, keep, mean=mean), part)
+        call, quantizer = gathering.call, self._quantizer(spec)
         if spec.blocks is not None:
-            return portion(self._floats_in_blocks(given, call, keep, mean=mean), part)
-        quantizer = self._quantizer(spec)
-        reduced: Floats = self._floats(
+            return portion(self._in_blocks(quantizer, given, call, keep, mean=mean), part)
+        reduced: Floats = self._in_two_exchanges(
             quantizer, given, call, keep, mean=mean, in_place=in_place, part=part
         )
         return reduced
@@ -135,19 +134,20 @@ class FloatReducer:
         op: ReduceOp = "mean" if mean else "sum"
         return layout(self._info, size, _FLOAT, op, spec, collective)
 
-    def _small_floats(
-        self, small: Gathering, given: Floats, keep: Keep | None, *, mean: bool
+    def _in_one_exchange(
+        self, gathering: Gathering, given: Floats, keep: Keep | None, *, mean: bool
     ) -> Floats:
-        gathered, present = self._maxima.gather(small, given)
+        """Reduce a small vector, which needs no quantizer."""
+        gathered, present = self._maxima.gather(gathering, given)
         if keep:
             keep(given, present[self._info.rank])
         return float_sums(gathered, present, mean=mean)
 
-    def _floats_in_blocks(
-        self, given: Floats, call: Call, keep: Keep | None, *, mean: bool
+    def _in_blocks(
+        self, quantizer: Quantizer, given: Floats, call: Call, keep: Keep | None, *, mean: bool
     ) -> Floats:
         """Reduce the blocks on which the workers agree, and return zeros for the others."""
-        spec, quantizer = call.spec, self._quantizer(call.spec)
+        spec = call.spec
         blocks = Blocks(given.size, spec.blocks or quantizer.rows_per_chunk * self._info.lanes)
         if spec.share:
             chosen = self._unions.largest(call, blocks.largest(given), spec.share)
@@ -164,7 +164,7 @@ class FloatReducer:
             return blocks.spread(packed, chosen)
         inner = replace(call, size=packed.size)
         keeper = keep_packed if keep else None
-        reduced = self._floats(quantizer, packed, inner, keeper, mean=mean, in_place=True)
+        reduced = self._in_two_exchanges(quantizer, packed, inner, keeper, mean=mean, in_place=True)
         return blocks.spread(reduced, chosen)
 
     def on_device(
@@ -178,9 +178,8 @@ class FloatReducer:
         part: range | None = None,
     ) -> "torch.Tensor":
         """Do the same as :meth:`floats` for a flat float32 tensor; only integers leave its device."""
-        small = self._layout(len(values), spec, collective, mean=mean)
-        call = small.call
-        if spec.blocks is not None or small.fits:
+        gathering = self._layout(len(values), spec, collective, mean=mean)
+        if spec.blocks is not None or gathering.fits:
             import torch
 
             reduced = self.floats(
@@ -194,12 +193,12 @@ class FloatReducer:
             quantizer = self._quantizer(spec)
             self._on_devices[variant] = on_device(quantizer, values.device, self._info.lanes)
         given, keep = self._corrected(values, spec, key)
-        on_gpu: torch.Tensor = self._floats(
-            self._on_devices[variant], given, call, keep, mean=mean, part=part
+        on_gpu: torch.Tensor = self._in_two_exchanges(
+            self._on_devices[variant], given, gathering.call, keep, mean=mean, part=part
         )
         return on_gpu
 
-    def _floats(
+    def _in_two_exchanges(
         self,
         quantizer: Any,
         given: Any,
@@ -210,7 +209,10 @@ class FloatReducer:
         in_place: bool = False,
         part: range | None = None,
     ) -> Any:
-        """Reduce values of the quantizer's kind: a numpy array, or a tensor on its device."""
+        """Reduce flat values, a numpy array or a tensor on the quantizer's device; return the same kind.
+
+        Without a `part`, the result is as long as the values.
+        """
         lanes, size, spec = self._info.lanes, call.size, call.spec
         elements = quantizer.rows_per_chunk * lanes  # of a chunk
         rows = quantizer.rows(given, lanes)
@@ -227,23 +229,13 @@ class FloatReducer:
             )  # fmt: skip
         if scaling:
             contribution, flags = scaling, quantizer.flags(own, agreed)
-            done = self._sums.on_the_way(scaling, flags, portions)
-            here = slice(scaling.wanted.start, scaling.wanted.stop)
-            reduced = quantizer.results(scaling, agreed[here], done.flags[here])
-            if (overflowed := done.overflowed).size:
-                exact, times = self._sums.again(scaling, overflowed)
-                found = quantizer.dequantize(
-                    exact, times, agreed[overflowed], done.flags[overflowed], mean=mean
-                )
-                inside = (here.start <= overflowed) & (overflowed < here.stop)
-                reduced[overflowed[inside] - here.start] = found[inside]
+            first, done = scaling.wanted.start, self._sums.on_the_way(scaling, flags, portions)
+            reduced = self._results(quantizer, scaling, agreed, done, mean=mean)
         else:
             contribution, flags = quantizer.quantize(rows, own, agreed, rounding)
-            sums, counts, done = self._sums.of_chunks(contribution, flags, portions)
-            here = done.rows if sums is done.lanes else slice(0, len(flags))
-            scales = agreed[
-                here.start * quantizer.rows_per_chunk : here.stop * quantizer.rows_per_chunk
-            ]
+            sums, counts, here, done = self._sums.of_chunks(contribution, flags, portions)
+            first, per = here.start, quantizer.rows_per_chunk
+            scales = agreed[first * per : here.stop * per]
             reduced = quantizer.dequantize(sums, counts, scales, done.flags[here], mean=mean)
         if keep:
             alone = quantizer.dequantize(
@@ -252,7 +244,28 @@ class FloatReducer:
             included = done.includes(self._info.rank, self._info.workers)
             counted = np.repeat(included, elements)[:size]
             keep(alone.reshape(-1)[:size], counted)
-        return cut(reduced, here.start * elements, range(size) if part is None else part)
+        return cut(reduced, first * elements, range(size) if part is None else part)
+
+    def _results(
+        self,
+        quantizer: BlockScale,
+        scaling: Scaling,
+        agreed: Integers,
+        done: Reduction,
+        *,
+        mean: bool,
+    ) -> Floats:
+        """Return the floats of the wanted rows, (rows, lanes), after their exchange."""
+        here = slice(scaling.wanted.start, scaling.wanted.stop)
+        reduced = quantizer.results(scaling, agreed[here], done.flags[here])
+        if (overflowed := done.overflowed).size:
+            sums, counts = self._sums.again(scaling, overflowed)
+            found = quantizer.dequantize(
+                sums, counts, agreed[overflowed], done.flags[overflowed], mean=mean
+            )
+            inside = (here.start <= overflowed) & (overflowed < here.stop)
+            reduced[overflowed[inside] - here.start] = found[inside]
+        return reduced
 
     def _portions(self, call: Call, part: range | None, elements: int) -> Portions | None:
         """Return the portions of a sum, given the elements of a chunk, or None for an all-reduce.

@@ -43,13 +43,13 @@ class Maxima:
         return agreed.reshape(-1)[agreement.WORDS : size]
 
     def gather(
-        self, small: Gathering, values: npt.NDArray[Any]
+        self, gathering: Gathering, values: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all workers' small vectors, and a mask of those that are in the result."""
         if self._exchanges.private:
-            found = self._collect(small.call, values.view(np.int32)).view(values.dtype)
+            found = self._collect(gathering.call, values.view(np.int32)).view(values.dtype)
             return found, np.ones(found.shape, np.bool_)
-        return small.gathered(self._maximum(small.contribution(values), small.call))
+        return gathering.gathered(self._maximum(gathering.contribution(values), gathering.call))
 
     def _collect(self, call: Call, words: Integers) -> Integers:
         """Return the words of all workers, (workers, n) int32, given this worker's words, (n,).
@@ -68,10 +68,10 @@ class Maxima:
             call.check(agreement.largest_words(said))
 
         none = np.zeros(len(chunks), np.uint16)
-        sums = self._exchanges.all_reduce(chunks, Operation.SUM, none, inspect).lanes
+        sums = self._exchanges.all_reduce(chunks, none, Operation.SUM, inspect).lanes
         by_worker = sums[:, : workers * each].reshape(len(sums), workers, each).transpose(1, 0, 2)
         return by_worker.reshape(workers, -1)[:, 2 : 2 + words.size]
 
     def _maximum(self, chunks: Integers, call: Call) -> Reduction:
         none = np.zeros(len(chunks), np.uint16)
-        return self._exchanges.all_reduce(chunks, Operation.MAX, none, call.check)
+        return self._exchanges.all_reduce(chunks, none, Operation.MAX, call.check)

@@ -49,12 +49,12 @@ class Moves:
         They are written `into` an array, (workers * size,), if one is given.
         """
         _check_size(own)
-        small = layout(self._info, own.size, collective=collective)
+        gathering = layout(self._info, own.size, collective=collective)
         found = memory.empty((self._info.workers * own.size,), np.uint8) if into is None else into
-        if small.fits:
-            found.reshape(self._info.workers, -1)[:] = self._gathered(small, own)
+        if gathering.fits:
+            found.reshape(self._info.workers, -1)[:] = self._gathered(gathering, own)
         else:
-            self._maxima.agree(small.call)
+            self._maxima.agree(gathering.call)
             done = self._move(own, self._info.rank * own.size, found, found.size)
             self._check(self._lacking(done, own.size))
         return found.reshape(self._info.workers, -1)
@@ -65,15 +65,15 @@ class Moves:
         On the other ranks they are written `into` an array, (size,), if one is given.
         """
         _check_size(own)
-        small = layout(self._info, own.size, collective=Collective("broadcast", root))
+        gathering = layout(self._info, own.size, collective=Collective("broadcast", root))
         is_root = self._info.rank == root
         found = own if is_root else memory.empty((own.size,), np.uint8) if into is None else into
-        if small.fits:
-            gathered = self._gathered(small, own)[root]
+        if gathering.fits:
+            gathered = self._gathered(gathering, own)[root]
             if not is_root:
                 found[:] = gathered
             return found
-        self._maxima.agree(small.call)
+        self._maxima.agree(gathering.call)
         if is_root:
             done = self._move(own, 0, found[:0], own.size)
         else:
@@ -85,8 +85,8 @@ class Moves:
         """Return when all workers have called this method. This takes one packet each way."""
         self._maxima.agree(_BARRIER)
 
-    def _gathered(self, small: Gathering, own: Bytes) -> Bytes:
-        found, present = self._maxima.gather(small, _padded(own, LANE_BYTES).view(np.int32))
+    def _gathered(self, gathering: Gathering, own: Bytes) -> Bytes:
+        found, present = self._maxima.gather(gathering, _padded(own, LANE_BYTES).view(np.int32))
         self._check(np.flatnonzero(~present.all(axis=1)).tolist())
         content: Bytes = np.ascontiguousarray(found).view(np.uint8)
         return content.reshape(self._info.workers, -1)[:, : own.size]
@@ -108,7 +108,7 @@ class Moves:
         rows, last = _as_rows(before, lanes), np.empty((1, lanes), np.int32)
         portions = Portions.of(count, sent, range(count if into.size else 0))
         none = np.zeros(count, np.uint16)
-        done = self._exchanges.sum_portions(_as_rows(own, lanes), none, portions, rows, last)
+        done = self._exchanges.sum_portions(_as_rows(own, lanes), none, portions, (rows, last))
         if into.size:
             if not np.shares_memory(rows, before):
                 before[:] = rows.reshape(-1).view(np.uint8)

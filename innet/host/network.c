@@ -15,6 +15,7 @@ static struct timespec timespec_of(double seconds)
     return (struct timespec){(time_t)whole, (long)((seconds - whole) * 1e9)};
 }
 
+/* Returns the time of Python's time.monotonic, because the same times are used in both languages. */
 double innet_now(void *context)
 {
     (void)context;
@@ -30,7 +31,7 @@ void innet_pause(void *context, double seconds)
     nanosleep(&time, NULL);
 }
 
-int wait_for(struct pollfd *ends, size_t count, double seconds)
+int innet_wait_for(struct pollfd *ends, size_t count, double seconds)
 {
     struct timespec time = timespec_of(seconds > 0 ? seconds : 0);
     if (ppoll(ends, count, seconds < 1e9 ? &time : NULL, NULL) <= 0 || !ends[0].revents)
@@ -54,12 +55,12 @@ static int is_intact(const struct format *format, const uint8_t *packet)
     return sum >> 32 == word_at(header + AT_CHECK);
 }
 
-void clear(struct inbox *inbox)
+void innet_clear(struct inbox *inbox)
 {
     inbox->packets[BARE] = inbox->packets[FULL] = inbox->corrupted = 0;
 }
 
-uint8_t *keep(struct inbox *inbox, const uint8_t *packet, size_t bytes)
+uint8_t *innet_keep(struct inbox *inbox, const uint8_t *packet, size_t bytes)
 {
     int length = bytes == inbox->formats[FULL]->bytes ? FULL : BARE;
     const struct format *format = inbox->formats[length];

@@ -18,12 +18,13 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import NamedTuple
 
 from innet import errors
 from innet.errors import AgentClosed, AllReduceError, NeighbourLost
 from innet.host.job import WorkerInfo
-from innet.host.waker import Waker, monotonic
+from innet.host.waker import Waker
 from innet.machine.forks import close_in_children
 
 PIECE_BYTES = 1 << 24

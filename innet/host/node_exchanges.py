@@ -10,7 +10,7 @@ first row, so the nodes' first workers see whether the workers disagree.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -23,12 +23,12 @@ from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.node import Arrival, Node
-from innet.host.paths import Inspect, anything
+from innet.host.paths import Inspect
 from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling, put_integers
 from innet.host.stopwatch import Stopwatch
 from innet.host.stragglers import StragglerLog
-from innet.host.waker import Waker, monotonic
+from innet.host.waker import Waker
 from innet.wire.layout import LANE_BYTES, Flag, Operation
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ class NodeExchanges(Exchanges):
     def all_reduce(
         self,
         chunks: Integers | Scaling,
-        operation: Operation,
         flags: Flags,
-        inspect: Inspect = anything,
+        operation: Operation,
+        inspect: Inspect | None = None,
     ) -> Reduction:
         """Do the same as :meth:`Exchanges.all_reduce`, over all workers of the group."""
         self._first_error.check()
@@ -74,7 +74,7 @@ class NodeExchanges(Exchanges):
 
         def reduce_piece(rows: range) -> None:
             self._table.give(chunks, flags, rows, range(len(chunks)))
-            self._reduce_piece(len(rows), operation, anything if rows.start else inspect)
+            self._reduce_piece(len(rows), operation, None if rows.start else inspect)
             self._table.take(result, rows)
 
         self._in_pieces(reduce_piece, result)
@@ -86,8 +86,7 @@ class NodeExchanges(Exchanges):
         chunks: Integers | Scaling,
         flags: Flags,
         portions: Portions,
-        rows: Integers,
-        last: Integers,
+        into: tuple[Integers, Integers] | None = None,
     ) -> Reduction:
         """Do the same as :meth:`Exchanges.sum_portions`, over all workers of the group.
 
@@ -95,25 +94,23 @@ class NodeExchanges(Exchanges):
         does.
         """
         self._first_error.check()
-        count = len(flags)
-        scaling = chunks if isinstance(chunks, Scaling) else None
-        if scaling:  # it makes its results at the end
-            rows = memory.empty((len(portions.received), chunks.shape[1]), np.int32)
-        result = Reduction.into(rows, count, portions.received.start)
+        count, received = len(flags), portions.received
+        lanes = into[0] if into else memory.empty((len(received), chunks.shape[1]), np.int32)
+        result = Reduction.into(lanes, count, received.start)
         wanted = flags | portions.flags
         wanted[-1:] |= np.uint16(Flag.WANTED)
 
         def sum_piece(piece: range) -> None:
             self._table.give(chunks, wanted, piece, portions.sent)
-            self._reduce_piece(len(piece), Operation.SUM, anything, portioned=True)
+            self._reduce_piece(len(piece), Operation.SUM, portioned=True)
             self._table.take(result, piece)
-            if piece.stop == count and not scaling:
-                last[0] = self._table.row(len(piece) - 1)
+            if into and piece.stop == count:
+                into[1][0] = self._table.row(len(piece) - 1)
 
         self._in_pieces(sum_piece, result)
-        if scaling:
-            received = np.arange(portions.received.start, portions.received.stop)
-            scaling.take(received, result.lanes, result.counts[received])
+        if isinstance(chunks, Scaling):
+            rows = np.arange(received.start, received.stop)
+            chunks.take(rows, result.lanes, result.counts[rows])
         return result
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> NoReturn:
@@ -149,7 +146,12 @@ class NodeExchanges(Exchanges):
             raise
 
     def _reduce_piece(
-        self, rows: int, operation: Operation, inspect: Inspect, *, portioned: bool = False
+        self,
+        rows: int,
+        operation: Operation,
+        inspect: Inspect | None = None,
+        *,
+        portioned: bool = False,
     ) -> None:
         """Reduce the piece on the table over all workers of the group.
 
@@ -164,9 +166,7 @@ class NodeExchanges(Exchanges):
             if portioned and alike and len(lanes):
                 done = self._sum_slice(lanes, flags)
             else:
-                done = super().all_reduce(
-                    lanes, operation, flags, anything if own.start else inspect
-                )
+                done = super().all_reduce(lanes, flags, operation, None if own.start else inspect)
         self._table.put(own, done)
         self._meet(brought)
         if not alike:
@@ -177,10 +177,8 @@ class NodeExchanges(Exchanges):
 
     def _sum_slice(self, lanes: Integers, flags: Flags) -> Reduction:
         ways = flags & np.uint16(Flag.CARRIED | Flag.WANTED)
-        every, found = range(len(lanes)), memory.empty(lanes.shape, np.int32)
-        portions = Portions(ways, every, every)
-        done = super().sum_portions(lanes, flags & ~ways, portions, found[:-1], found[-1:])
-        return replace(done, lanes=found)
+        every = range(len(lanes))
+        return super().sum_portions(lanes, flags & ~ways, Portions(ways, every, every))
 
     def _meet(self, brought: Arrival) -> bool:
         """Wait for the node's other workers. Return whether all have brought arrays of one shape."""

@@ -217,7 +217,7 @@ def _ask(exchanges: Exchanges, ask: Ask, chunks: Integers) -> Reduction:
     """Carry out an exchange, and return the server's answers. Raises ParameterServerError."""
     operation = Operation.SUM if ask == Ask.STEP else Operation.MAX
     flags = np.full(len(chunks), ask, np.uint16)
-    done = exchanges.all_reduce(chunks, operation, flags)
+    done = exchanges.all_reduce(chunks, flags, operation)
     refused = np.flatnonzero(done.flags & Ask.REFUSED)
     if refused.size:
         raise _refusal(int(done.lanes[refused[0], 0]))

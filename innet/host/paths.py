@@ -11,14 +11,14 @@ from innet.host.transport import SwitchTransport
 from innet.wire.layout import Operation
 
 Inspect = Callable[[Integers], None]
-
-
-def anything(_: Integers) -> None:
-    """Accept any first chunk."""
+"""A function that looks at the first chunk's result, (lanes,), and may raise an error to give up."""
 
 
 class Paths:
-    """A worker's two ways to combine chunks. `meanwhile` raises to break off a wait for the fallback."""
+    """A worker's two ways to all-reduce chunks.
+
+    `meanwhile` raises to break off a wait for the fallback. `private` tells whether pads cover the lanes.
+    """
 
     private = False
 
@@ -27,7 +27,7 @@ class Paths:
     ) -> None:
         self._transport, self._fallback, self._meanwhile = transport, fallback, meanwhile
 
-    def combine(
+    def all_reduce(
         self,
         term: Term,
         number: int,
@@ -36,17 +36,17 @@ class Paths:
         operation: Operation,
         portions: Portions | None = None,
         into: Target = None,
-        inspect: Inspect = anything,
+        inspect: Inspect | None = None,
     ) -> Reduction:
-        """Combine the chunks of exchange `number`; see :meth:`SwitchTransport.all_reduce`."""
+        """All-reduce the chunks of exchange `number`; see :meth:`SwitchTransport.all_reduce`."""
         if term.path == Path.SWITCH:
-            return self._transport.all_reduce(chunks, flags, operation, inspect, portions, into)
+            return self._transport.all_reduce(chunks, flags, operation, portions, into, inspect)
         integers = integers_of(chunks)
         whole = portions.spread(integers) if portions else integers
-        result = self._fallback.all_reduce(term, number, (whole, flags), operation, self._meanwhile)
+        result = self._fallback.all_reduce(term, number, whole, flags, operation, self._meanwhile)
         if portions:
             result = portions.received_of(result, into)
-        else:
+        if inspect:
             inspect(result.lanes[0])
         self._transport.progressed()
         return result

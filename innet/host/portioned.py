@@ -14,16 +14,16 @@ from typing import Protocol
 import numpy as np
 
 from innet.errors import LeftBehind
-from innet.host import shared_exchange
+from innet.host import memory, shared_exchange
 from innet.host.integers import Flags, Integers, Reduction
-from innet.host.paths import Inspect, anything
+from innet.host.paths import Inspect
 from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling, Target, integers_of
 from innet.wire.layout import Operation
 
 
 class Carrier(Protocol):
-    """A way to combine chunks in one term."""
+    """A way to all-reduce chunks in one term."""
 
     def __call__(
         self,
@@ -32,7 +32,7 @@ class Carrier(Protocol):
         operation: Operation,
         portions: Portions | None = None,
         into: Target = None,
-        inspect: Inspect = anything,
+        inspect: Inspect | None = None,
     ) -> Reduction:
         """Do the same as :meth:`innet.host.transport.SwitchTransport.all_reduce`."""
 
@@ -44,12 +44,24 @@ class Attempt(Protocol):
         """Return the result. It is `shared` if other workers have finished, and give it to this one."""
 
 
+def result_of_others(
+    carrier: Carrier, chunks: int, lanes: int, workers: int, inspect: Inspect | None = None
+) -> Reduction:
+    """Return the result of `chunks` chunks that other workers have, and give to this one."""
+    lacking = shared_exchange.without_result(chunks, lanes, workers)
+    given = carrier(*lacking, Operation.MAX, inspect=inspect)
+    return shared_exchange.result_in(given, chunks, workers)
+
+
 class SumOfPortions(ABC):
     """A sum of n chunks, with the lanes of this worker's portions.
 
     `chunks`, (rows, lanes), are those that this worker sends. `flags`, (n,), go with all chunks. The
-    lanes that it receives are written to `rows`, and those of the last chunk to `last`, (1, lanes). If
-    the chunks are a scaling, the scaling takes all of these lanes instead.
+    result has the lanes of the chunks that this worker receives. If the chunks are a scaling, it takes
+    these lanes, and the result has none.
+
+    `into` are two arrays for the lanes: one for the received chunks without the last chunk, and one for
+    the last chunk, (1, lanes). The result's lanes are then the first of them.
     """
 
     def __init__(
@@ -57,12 +69,17 @@ class SumOfPortions(ABC):
         chunks: Integers | Scaling,
         flags: Flags,
         portions: Portions,
-        rows: Integers,
-        last: Integers,
         workers: int,
+        into: tuple[Integers, Integers] | None = None,
     ) -> None:
         self._chunks, self._flags, self._portions = chunks, flags, portions
-        self._rows, self._last, self._workers = rows, last, workers
+        self._workers = workers
+        self._last: Integers | None = None
+        if into:
+            self._lanes, self._last = into
+        else:
+            rows = 0 if isinstance(chunks, Scaling) else len(portions.received)
+            self._lanes = memory.empty((rows, chunks.shape[1]), np.int32)
 
     @abstractmethod
     def attempt(self, carrier: Carrier, *, shared: bool) -> Reduction:
@@ -71,11 +88,6 @@ class SumOfPortions(ABC):
     @abstractmethod
     def joined(self, kept: Reduction) -> Reduction:
         """Return the result of all chunks, given what :meth:`attempt` has returned."""
-
-    def _given(self, carrier: Carrier, count: int) -> Reduction:
-        """Return the result of `count` chunks that other workers give to this one."""
-        lacking = shared_exchange.without_result(count, self._last.shape[1], self._workers)
-        return shared_exchange.result_in(carrier(*lacking, Operation.MAX), count, self._workers)
 
 
 class PortionedSum(SumOfPortions):
@@ -91,7 +103,7 @@ class PortionedSum(SumOfPortions):
         count = len(self._flags) - 1
         self._others = None
         before = self._portions.part(0, count)
-        chunks, rows = self._chunks, self._rows[: len(before.received)]
+        chunks, rows = self._chunks, self._lanes[: len(before.received)]
         into: Target = rows
         if isinstance(chunks, Scaling):
             chunks.forget()  # the results of an attempt in another term
@@ -111,7 +123,7 @@ class PortionedSum(SumOfPortions):
                 "the other workers have gone on without this one, which lacks a part of a sum: join "
                 "the job again"
             )
-        return self._given(carrier, 1)
+        return result_of_others(carrier, 1, self._lanes.shape[1], self._workers)
 
     def joined(self, kept: Reduction) -> Reduction:
         """Return the result of all chunks, given that of the last."""
@@ -123,9 +135,11 @@ class PortionedSum(SumOfPortions):
             chunks.take(rows, others.lanes, others.counts[rows])
             chunks.take(np.array([len(others.flags)]), kept.lanes, kept.counts)
         else:
-            self._last[:] = kept.lanes
+            self._lanes[len(others.lanes) :] = kept.lanes  # if this worker receives it
+            if self._last is not None:
+                self._last[:] = kept.lanes
         return Reduction(
-            self._rows,
+            self._lanes,
             np.concatenate([others.flags, kept.flags]),
             np.concatenate([others.counts, kept.counts]),
             np.concatenate([others.members, kept.members]),
@@ -157,18 +171,19 @@ class SumForAll(SumOfPortions):
 
     def attempt(self, carrier: Carrier, *, shared: bool) -> Reduction:
         """Sum, and return the result of all chunks."""
-        count = len(self._flags)
-        if not shared:
-            every = self._portions.wanting_all()
-            return carrier(integers_of(self._chunks), self._flags, Operation.SUM, every)
-        return self._given(carrier, count)
+        if shared:
+            count, lanes = len(self._flags), self._lanes.shape[1]
+            return result_of_others(carrier, count, lanes, self._workers)
+        every = self._portions.wanting_all()
+        return carrier(integers_of(self._chunks), self._flags, Operation.SUM, every)
 
     def joined(self, kept: Reduction) -> Reduction:
         """Return the result with this worker's lanes only."""
-        first, rows = self._portions.received.start, self._rows
+        first, lanes = self._portions.received.start, self._lanes
         if isinstance(self._chunks, Scaling):
             self._chunks.take(np.arange(len(kept.lanes)), kept.lanes, kept.counts)
-            return replace(kept, lanes=rows, first=first)
-        rows[:] = kept.lanes[first : first + len(rows)]
-        self._last[:] = kept.lanes[-1:]
-        return replace(kept, lanes=rows, first=first)
+        else:
+            lanes[:] = kept.lanes[first : first + len(lanes)]
+            if self._last is not None:
+                self._last[:] = kept.lanes[-1:]
+        return replace(kept, lanes=lanes, first=first)

@@ -12,7 +12,7 @@ from innet.host import shared_exchange
 from innet.host.fallback_path import FallbackPath
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import Term, WorkerInfo
-from innet.host.paths import Inspect, Paths, anything
+from innet.host.paths import Inspect, Paths
 from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling, Target, integers_of
 from innet.host.transport import SwitchTransport
@@ -41,7 +41,7 @@ class PrivatePaths(Paths):
         self._position = 0, 0  # the term and the exchange of the latest part
         self._part = 0  # this part's number in them
 
-    def combine(
+    def all_reduce(
         self,
         term: Term,
         number: int,
@@ -50,14 +50,16 @@ class PrivatePaths(Paths):
         operation: Operation,
         portions: Portions | None = None,
         into: Target = None,
-        inspect: Inspect = anything,
+        inspect: Inspect | None = None,
     ) -> Reduction:
-        """Do the same as :meth:`Paths.combine`, with pads.
+        """Do the same as :meth:`Paths.all_reduce`, with pads.
 
         An exchange with the operation MAX is a shared one. Raises WorkersMissing if a sum lacks a worker.
         """
         if number < self._first:
-            return super().combine(term, number, chunks, flags, operation, portions, into, inspect)
+            return super().all_reduce(
+                term, number, chunks, flags, operation, portions, into, inspect
+            )
         integers = integers_of(chunks)
         # A scaling would make floats from padded sums. Its caller gives it the result afterwards.
         into = None if isinstance(into, Scaling) else into
@@ -90,14 +92,14 @@ class PrivatePaths(Paths):
         flags: Flags,
         portions: Portions | None = None,
         into: Target = None,
-        inspect: Inspect = anything,
+        inspect: Inspect | None = None,
     ) -> Reduction:
         """Carry out the next part of an exchange. Its pads depend on the part's number."""
         position = term.number, number
         self._part = self._part + 1 if position == self._position else 0
         self._position = position
         covered = self._pads.cover(*position, self._part, chunks)
-        result = super().combine(
+        result = super().all_reduce(
             term,
             number,
             covered.chunks,
@@ -105,7 +107,7 @@ class PrivatePaths(Paths):
             Operation.WRAPPING_SUM,
             portions,
             into,
-            covered.showing(inspect),
+            inspect and covered.showing(inspect),
         )
         if (result.counts != self._info.workers).any():
             raise WorkersMissing(

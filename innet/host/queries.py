@@ -37,7 +37,7 @@ class Queries:
         self._packets["job"], self._packets["term"] = info.job, term.number
         self._packets["flags"] = Flag.WANTED  # switches below accept a result only with lanes
 
-    def operate(self, operation: Operation) -> None:
+    def set_operation(self, operation: Operation) -> None:
         """Let the queries from now on ask for this operation."""
         set_field(self._packets, "operation", operation)
 

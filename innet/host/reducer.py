@@ -28,7 +28,10 @@ from innet.host.tensors import MOST_ELEMENTS, ReduceOp, dtype_name, is_sparse
 
 
 class Reducer(FloatReducer):
-    """A reducer of flat vectors. Every worker of the job makes the same calls in the same order."""
+    """A reducer of flat vectors of any dtype, which inherits the reductions of floats.
+
+    Every worker of the job makes the same calls in the same order.
+    """
 
     def choose_exact(self, text: str | None) -> QuantizerSpec:
         """Return a quantizer for integers: only the blocks of the requested one, or of the default."""
@@ -54,10 +57,10 @@ class Reducer(FloatReducer):
         Raises SumOverflow on all workers if any part overflows. So all workers receive all sums of int64.
         Of `spec`, only the blocks count.
         """
-        small = layout(self._info, values.size, values.dtype, spec=spec, collective=collective)
-        call = small.call
-        if small.fits:
-            gathered = integer_sums(*self._maxima.gather(small, values))
+        gathering = layout(self._info, values.size, values.dtype, spec=spec, collective=collective)
+        call = gathering.call
+        if gathering.fits:
+            gathered = integer_sums(*self._maxima.gather(gathering, values))
             return portion(checked(gathered, values.dtype).astype(values.dtype), part)
         if spec.blocks is not None:
             blocks = Blocks(values.size, spec.blocks or self._info.lanes)
@@ -72,16 +75,13 @@ class Reducer(FloatReducer):
         lanes = self._info.lanes
         chunks = fixed_point.blocks(values, lanes)
         portions = None if part is None else Portions.receiving(part, len(chunks), lanes)
-        sums, _, done = self._sums.of_chunks(
+        sums, _, rows, _ = self._sums.of_chunks(
             chunks, overflow_flags(chunks, self._info.workers), portions
         )
-        if sums is done.lanes:  # so none can have left int32
-            first = done.rows.start * lanes
-            return memory.copy(
-                cut(sums, first, range(values.size) if part is None else part), np.int32
-            )
-        fitting = checked(sums.reshape(-1)[: values.size], values.dtype)
-        return memory.copy(portion(fitting, part), np.int32)
+        if sums.dtype == np.int64:  # so some may not fit int32
+            sums = checked(sums.reshape(-1)[: values.size], values.dtype)
+        whole = range(values.size)
+        return memory.copy(cut(sums, rows.start * lanes, whole if part is None else part), np.int32)
 
     def rows(
         self, own: Rows, spec: QuantizerSpec, *, mean: bool, collective: Collective = ALL_REDUCE

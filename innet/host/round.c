@@ -127,8 +127,8 @@ static int take(struct worker *worker, struct io_round *io, double last)
     return !io->first && io->finished < io->remaining && !round_over;
 }
 
-/* Does the same as Window.start. */
-static void begin(struct window *window, const struct vectors *vectors)
+/* Sets the arrays as Window.start does. */
+static void start(struct window *window, const struct vectors *vectors)
 {
     for (int64_t slot = 0; slot < window->slots; slot++) {
         window->chunk[slot] = slot;
@@ -143,7 +143,7 @@ void innet_io_round(const struct network *network, struct worker *worker, struct
     int held = 0, woken = 0;
     double last = io->until + EXTENSION;
     if (io->begins)
-        begin(worker->window, worker->vectors);
+        start(worker->window, worker->vectors);
     for (int64_t batch = 0; batch < io->batches && batch < BATCHES; batch++)
         if ((io->error = send_due(network, worker, io, &held))
             || !receive(network, worker, io, held, &woken) || !take(worker, io, last) || woken)

@@ -97,6 +97,9 @@ class IoRounds(Protocol):
         `own_flags`, (n,), tell which chunks' lanes are sent (CARRIED) and received (WANTED). Those
         that are sent are the rows of `chunks`, (rows, lanes), from chunk `first` on. The chunks go in
         the given `order`, (n,), or else from first to last.
+
+        The chunks may be a scaling, of a type that suits the implementation. It has a row for every
+        chunk. If `result` has no lanes then, the scaling takes the sums.
         """
 
     def stop(self) -> None:

@@ -224,7 +224,7 @@ int innet_shared_receive(void *context, struct inbox *inbox)
 {
     struct shared_memory *shared = context;
     const struct format *full = inbox->formats[FULL];
-    clear(inbox);
+    innet_clear(inbox);
     if (innet_shared_connect(shared))
         return EAGAIN;
     uint32_t core = core_with_packets(shared);
@@ -238,7 +238,7 @@ int innet_shared_receive(void *context, struct inbox *inbox)
         uint32_t bytes = ring_read(in, end, (uint32_t)inbox->room);
         if (!bytes)
             break;
-        const uint8_t *kept = keep(inbox, end, bytes);
+        const uint8_t *kept = innet_keep(inbox, end, bytes);
         if (kept && shared->cores > 1)
             *core_of(shared, kept) = (uint8_t)(core + 1);
         end = inbox->buffers[FULL] + (size_t)inbox->packets[FULL] * full->bytes;
@@ -257,7 +257,7 @@ int innet_shared_wait(void *context, double seconds)
         return 0;
     struct pollfd ends[] = {
         {shared->waker, POLLIN, 0}, {shared->wakeup, POLLIN, 0}, {shared->connection, POLLIN, 0}};
-    int woken = wait_for(ends, 3, seconds);
+    int woken = innet_wait_for(ends, 3, seconds);
     uint64_t wakeups;
     if (ends[1].revents && read(shared->wakeup, &wakeups, sizeof wakeups) < 0 && errno != EAGAIN)
         disconnect(shared);

@@ -6,6 +6,8 @@ from innet.host.job import WorkerInfo
 from innet.host.worker_log import WorkerLog
 from innet.rpc.words import LONG_WAIT_S
 
+_MOST_NAMED = 16
+
 
 class StragglerLog:
     """A log of the workers for which this worker has waited long."""
@@ -31,6 +33,8 @@ class StragglerLog:
 
 
 def named(ranks: Iterable[int]) -> str:
-    """Return ``worker 1`` or ``workers 0, 2``."""
+    """Return ``worker 1`` or ``workers 0, 2``. Of very many, only the first ones are named."""
     numbers = [str(rank) for rank in sorted(ranks)]
-    return f"worker{'s' if len(numbers) != 1 else ''} {', '.join(numbers)}"
+    more = len(numbers) - _MOST_NAMED
+    end = f" and {more} more" if more > 0 else ""
+    return f"worker{'s' if len(numbers) != 1 else ''} {', '.join(numbers[:_MOST_NAMED])}{end}"

@@ -1,4 +1,4 @@
-"""The structs of a worker's C code, field by field as fastpath.h and round.h declare them."""
+"""The structs of a worker's C code, field by field as fastpath.h, round.h and scaling.h declare them."""
 
 import ctypes
 

@@ -3,20 +3,30 @@
 A sum of a chunk that may overflow 32 bits is made again, in limbs.
 """
 
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from innet.errors import SumOverflow
-from innet.host import memory
 from innet.host.exchanges import Exchanges
 from innet.host.integers import Counts, Flags, Integers, Reduction, Wide
 from innet.host.limbs import HALVES, Limbs
 from innet.host.portions import Portions
 from innet.host.quantizers.scaling import Scaling
 from innet.wire.layout import Operation
+
+
+class ChunkSums(NamedTuple):
+    """The exact sums of the chunks in `rows`, (rows, lanes), and the raw result of their exchange.
+
+    `counts` are the numbers of contributions; they broadcast against the sums.
+    """
+
+    sums: Integers | Wide
+    counts: Counts
+    rows: slice
+    raw: Reduction
 
 
 class Sums:
@@ -28,37 +38,31 @@ class Sums:
 
     def of_chunks(
         self, chunks: Integers, flags: Flags, portions: Portions | None = None
-    ) -> tuple[Integers | Wide, Counts, Reduction]:
-        """Return the exact sums of (n, lanes) int32, the contributions' counts, and the raw result.
+    ) -> ChunkSums:
+        """Return the exact sums of (n, lanes) int32. `flags`, (n,), go with the chunks.
 
-        The counts broadcast against the sums. `flags`, (n,), go with the chunks. With `portions`, sums
-        are those of the chunks that this worker receives, or of all if one had to be made again. The raw
-        result tells which.
+        With `portions`, the sums are those of the chunks that this worker receives. They are the sums of
+        all chunks, in int64, if one had to be made again.
         """
-        if portions is None:
-            done = self._exchanges.all_reduce(chunks, Operation.SUM, flags)
-        else:
-            done = self._portion(chunks, flags, portions)
+        done = self._exchange(chunks, flags, portions)
         overflowed = done.overflowed
         if not overflowed.size:
-            return done.lanes, done.counts[done.rows, None], done
+            return ChunkSums(done.lanes, done.counts[done.rows, None], done.rows, done)
         sums = np.zeros((len(flags), self._lanes), np.int64)
         sums[done.rows] = done.lanes
         counts = np.broadcast_to(done.counts[:, None], sums.shape).copy()
         sums[overflowed], counts[overflowed] = self.again(chunks, overflowed)
-        return sums, counts, done
+        return ChunkSums(sums, counts, slice(0, len(sums)), done)
 
     def on_the_way(self, scaling: Scaling, flags: Flags, portions: Portions | None) -> Reduction:
         """Sum chunks whose results a scaling makes. Return the raw result, which may lack the lanes.
 
         Chunks that have overflowed have to be summed :meth:`again`.
         """
-        if portions is None or not len(flags):
-            done = self._exchanges.all_reduce(scaling, Operation.SUM, flags)
-            scaling.take(np.arange(len(done.lanes)), done.lanes, done.counts)
-            return done
-        nothing = np.empty((0, self._lanes), np.int32)
-        return self._exchanges.sum_portions(scaling, flags, portions, nothing, nothing)
+        done = self._exchange(scaling, flags, portions)
+        rows = np.arange(done.rows.start, done.rows.stop)
+        scaling.take(rows, done.lanes, done.counts[rows])
+        return done
 
     def again(
         self, chunks: Integers | Scaling, which: npt.NDArray[np.int64]
@@ -67,22 +71,11 @@ class Sums:
         sums, counts = self.in_limbs(chunks[which].reshape(-1), HALVES)
         return sums.reshape(-1, self._lanes), counts.reshape(-1, self._lanes)
 
-    def _portion(self, chunks: Integers, flags: Flags, portions: Portions) -> Reduction:
-        """Return the result of a sum with the lanes of the chunks that this worker receives."""
-        count, lanes, wanted = len(flags), self._lanes, portions.received
-        if not count:
-            return Reduction.empty(0, lanes)
-        sums = memory.empty((len(wanted), lanes), np.int32)
-        rows, last = sums, np.empty((1, lanes), np.int32)
-        if count - 1 in wanted:
-            rows, last = sums[:-1], sums[-1:]
-        done = self._exchanges.sum_portions(chunks, flags, portions, rows, last)
-        return replace(done, lanes=sums)
-
     def in_limbs(self, values: npt.NDArray[Any], limbs: Limbs) -> tuple[Wide, Counts]:
         """Return the exact sums of a flat vector, and the number of contributions in each."""
         rows = limbs.split(values.astype(np.int64), self._lanes)
-        done = self._exchanges.all_reduce(rows, Operation.SUM, np.zeros(len(rows), np.uint16))
+        none = np.zeros(len(rows), np.uint16)
+        done = self._exchanges.all_reduce(rows, none, Operation.SUM)
         sums, lost = limbs.join(done.lanes, values.size)
         if lost.any():
             raise SumOverflow(
@@ -90,6 +83,13 @@ class Sums:
                 "sum smaller numbers"
             )
         return sums, np.repeat(done.counts, self._lanes // limbs.count)[: values.size]
+
+    def _exchange(
+        self, chunks: Integers | Scaling, flags: Flags, portions: Portions | None
+    ) -> Reduction:
+        if portions is None or not len(flags):
+            return self._exchanges.all_reduce(chunks, flags, Operation.SUM)
+        return self._exchanges.sum_portions(chunks, flags, portions)
 
 
 def checked(sums: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -1,6 +1,6 @@
 """All-reduces of tensors of any kind: what a caller asked for, and which exchanges carry it out."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,19 +21,16 @@ from innet.host.tensors import (
 )
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     import torch
 
 
 @dataclass(slots=True)
 class TensorCall:
-    """A submitted all-reduce of a tensor. Wait for `written` before reading the tensor.
+    """A submitted all-reduce of a tensor; see :meth:`innet.Agent.submit`.
 
-    `finish` turns the reduced tensor into the result of the `future`.
+    `by_switch` tells whether the switch can sum it. Wait for `written` before reading the tensor.
     """
 
-    future: "Future[Any]"
     tensor: Any
     op: ReduceOp
     by_switch: bool
@@ -43,7 +40,6 @@ class TensorCall:
     in_place: bool
     collective: Collective
     part: range | None
-    finish: Callable[[Any], Any] | None
 
     def reduced(self, exchanges: Exchanges, reducer: Reducer) -> Any:
         """Return the result of the all-reduce, of the same kind and on the same device as the tensor."""

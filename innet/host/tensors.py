@@ -51,10 +51,12 @@ def summed_by_switch(tensor: Any, op: ReduceOp, *, fallback: bool) -> bool:
 
 
 def check_is_tensor(tensor: Any) -> None:
-    """Raise UnsupportedTensor for anything but a torch tensor or a numpy array."""
+    """Raise UnsupportedTensor for anything but a torch tensor with content or a numpy array."""
     if not isinstance(tensor, np.ndarray) and not hasattr(tensor, "detach"):
         kind = type(tensor).__name__
         raise UnsupportedTensor(f"innet sums torch tensors and numpy arrays, not {kind}")
+    if getattr(tensor, "is_meta", False):
+        raise UnsupportedTensor("a tensor on the device meta has no content")
 
 
 def check_has_bytes(tensor: Any) -> None:

@@ -72,13 +72,13 @@ class TermRounds:
         )
         self.numpy.start(own, flags, result, first, order)
         if self._compiled:
-            self._window.begin(len(flags))
+            self._window.start_in_c(len(flags))
             sent = own.native if isinstance(own, Scaling) else own
             self._compiled.start(sent, flags, result, first, order)
         else:
             self._window.start(len(flags))
 
-    def operate(self, operation: Operation) -> None:
+    def set_operation(self, operation: Operation) -> None:
         """Let the contributions from now on ask for this operation."""
         if operation != self._operation:
             for packets in (self._packets.full, self._packets.bare):

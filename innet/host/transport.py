@@ -29,7 +29,7 @@ from innet.wire.layout import Kind, Operation
 from innet.wire.records import Records
 
 # In units of the smoothed round trip:
-_REORDERING = 1.0  # a chunk may overtake another that was sent so much earlier; in C as well
+_REORDERING = 1.0  # a chunk may overtake another that was sent so much earlier
 _TOO_SOON = 0.5  # a result that comes sooner after a retransmission was not caused by it
 _SLOWEST_REMINDER = 0.5  # seconds
 _OUTAGE = 4  # unanswered probes, after which the chunks sent before count as no longer in flight
@@ -96,9 +96,9 @@ class SwitchTransport:
         chunks: Integers | Scaling,
         flags: Flags,
         operation: Operation,
-        inspect: Callable[[Integers], None],
         portions: Portions | None = None,
         into: Target = None,
+        inspect: Callable[[Integers], None] | None = None,
     ) -> Reduction:
         """Combine a (chunks, lanes) int32 array with the other workers' arrays of the same shape.
 
@@ -106,13 +106,13 @@ class SwitchTransport:
         `portions`, the contribution and the result have rows for a part of the chunks only. `into` may
         be a contiguous array for the result's rows. If it is the scaling, and C runs the rounds, then
         the scaling takes the results, and there are no rows.
-        Without `portions`, `inspect` is called with the first chunk's result, (lanes,), as soon as the
-        result has arrived. `inspect` may raise an error to give the exchange up.
+
+        `inspect` is called with the first chunk's result, (lanes,), as soon as the result has arrived. It
+        may raise an error to give the exchange up. With it, the result must have the first chunk's row.
 
         Raises the errors of :meth:`MembershipView.check`, LeftBehind, SwitchUnreachable, WorkersMissing,
         OSError; after that the term is spoilt.
         """
-        whole = portions is None
         portions = portions or Portions.whole(len(flags))
         order = portions.order(self._info.workers)
         flags = np.asarray(flags, np.uint16) | portions.flags
@@ -125,7 +125,7 @@ class SwitchTransport:
         result.counts[:] = self._info.workers
         self._rounds.start(chunks, flags, result, portions.sent.start, order)
         try:
-            self._run(operation, lambda: inspect(result.lanes[0]) if whole else None)
+            self._run(operation, inspect and (lambda: inspect(result.lanes[0])))
         except BaseException:
             self._rounds.abandon()
             raise
@@ -135,16 +135,16 @@ class SwitchTransport:
         self._silence.succeed()
         return result
 
-    def _run(self, operation: Operation, inspect: Callable[[], None]) -> None:
+    def _run(self, operation: Operation, inspect: Callable[[], None] | None) -> None:
         window, now = self._window, self._clock()
-        self._rounds.operate(operation)
-        self._queries.operate(operation)
+        self._rounds.set_operation(operation)
+        self._queries.set_operation(operation)
         self._stall.begin_exchange(now)
         self._probes.restart(now)
         if self.inquiries:
             self.inquiries.begin(now, self._timer.least)
         while window.remaining:
-            if self._run_round():
+            if self._run_round() and inspect:
                 inspect()
             if window.remaining:
                 self._continue(self._clock())
@@ -180,19 +180,19 @@ class SwitchTransport:
     def _run_round(self) -> bool:
         """Run an I/O round. Return whether it has brought the first chunk's result."""
         usual = self._timer.smoothed or self._timer.timeout
-        seconds = min(_GATHERING * self._timer.queueing, _MOST_GATHERING)
+        gathering = min(_GATHERING * self._timer.queueing, _MOST_GATHERING)
         deadline, most = self._deadline, self._congestion.size
         limits = RoundLimits(
-            most,
-            deadline,
-            seconds if seconds >= _LEAST_GATHERING else 0.0,
-            self._congestion.round_trip_began,
-            _TOO_SOON * usual,
-            _REORDERING * usual,
-            self._silence.owed_since,
-            self._congestion.steady,
-            max(_LEAST_QUEUED, int(most * _QUEUED / usual)),
-            0.0 if self._window.any_had or self.inquiries else self._probes.first_wait,
+            most=most,
+            until=deadline,
+            idle=0.0 if self._window.any_had or self.inquiries else self._probes.first_wait,
+            pause=gathering if gathering >= _LEAST_GATHERING else 0.0,
+            round_trip_began=self._congestion.round_trip_began,
+            steady=self._congestion.steady,
+            too_soon=_TOO_SOON * usual,
+            reordering=_REORDERING * usual,
+            most_queued=max(_LEAST_QUEUED, int(most * _QUEUED / usual)),
+            owed_since=self._silence.owed_since,
         )
         outcome = self._rounds.run(limits)
         self._stall.note_round(outcome, max(deadline, outcome.result_at + limits.idle))

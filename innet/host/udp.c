@@ -9,11 +9,11 @@
 
 #include "network.h"
 
-int innet_wait(void *context, double seconds)
+int innet_udp_wait(void *context, double seconds)
 {
     const struct udp_socket *udp = context;
     struct pollfd ends[] = {{udp->waker, POLLIN, 0}, {udp->descriptor, POLLIN, 0}};
-    return wait_for(ends, 2, seconds);
+    return innet_wait_for(ends, 2, seconds);
 }
 
 /* ---- send ------------------------------------------------------------------------------------ */
@@ -26,7 +26,7 @@ static int is_loss(int number)
            || number == EHOSTDOWN || number == EAGAIN || number == ENOBUFS;
 }
 
-int64_t innet_queued(void *context)
+int64_t innet_udp_queued(void *context)
 {
     const struct udp_socket *udp = context;
     int bytes;
@@ -58,11 +58,11 @@ static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16
     return errno;
 }
 
-int innet_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
+int innet_udp_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
 {
     struct udp_socket *udp = context;
     /* This host is a hop, too, so it marks packets while its own queue is long. */
-    int congested = innet_queued(context) >= LONG_QUEUE_BYTES;
+    int congested = innet_udp_queued(context) >= LONG_QUEUE_BYTES;
     size_t most = MOST_SENT_BYTES / bytes < MOST_SEGMENTS ? MOST_SENT_BYTES / bytes : MOST_SEGMENTS;
     while (count) {
         size_t some = udp->segmenting && most > 1 ? (count < most ? count : most) : 1;
@@ -104,7 +104,7 @@ static struct about about(struct msghdr *message, size_t bytes)
 }
 
 /* Receives up to MESSAGES datagrams. Keeps the intact packets, in order. */
-int innet_receive(void *context, struct inbox *inbox)
+int innet_udp_receive(void *context, struct inbox *inbox)
 {
     const struct udp_socket *udp = context;
     struct mmsghdr messages[MESSAGES];
@@ -117,7 +117,7 @@ int innet_receive(void *context, struct inbox *inbox)
                                               .msg_control = control[i],
                                               .msg_controllen = sizeof control[i]};
     }
-    clear(inbox);
+    innet_clear(inbox);
     int count = recvmmsg(udp->descriptor, messages, MESSAGES, MSG_DONTWAIT, NULL);
     if (count < 0)
         return errno != EAGAIN && is_loss(errno) ? 0 : errno;
@@ -127,7 +127,7 @@ int innet_receive(void *context, struct inbox *inbox)
         const uint8_t *packet = vectors[i].iov_base;
         for (; bytes; bytes -= size, packet += size) {
             size = bytes < message.segment ? bytes : message.segment; /* the last may be shorter */
-            uint8_t *kept = keep(inbox, packet, size);
+            uint8_t *kept = innet_keep(inbox, packet, size);
             if (kept && message.congested) /* the low byte of the flags */
                 kept[inbox->formats[FULL]->front + AT_FLAGS + 1] |= FLAG_MARKED;
         }

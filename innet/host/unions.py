@@ -55,7 +55,7 @@ class Unions:
     def _exchanged(self, bitmap: Bitmap, own: Mask) -> Mask:
         chunks = fixed_point.blocks(bitmap.words(own), self._info.lanes)
         none = np.zeros(len(chunks), np.uint16)
-        done = self._exchanges.all_reduce(chunks, Operation.SUM, none)
+        done = self._exchanges.all_reduce(chunks, none, Operation.SUM)
         words = -(-own.size // bitmap.per_word)
         return bitmap.any(done.lanes.reshape(-1)[:words], own.size)
 

@@ -4,7 +4,6 @@ import contextlib
 import os
 import select
 import threading
-import time
 
 
 class Waker:
@@ -46,8 +45,3 @@ class Waker:
             if not self._closed:
                 self._closed = True
                 os.close(self.descriptor)
-
-
-def monotonic() -> float:
-    """Return the time of the agent's clock, in seconds."""
-    return time.monotonic()

@@ -1,11 +1,12 @@
 """The window: the hosts' half of the slot protocol, with each slot's chunk and its state.
 
 It is pure logic over numpy arrays, without sockets or clock. Each call handles a whole batch of
-packets.
+packets. A method that sends only chooses chunks and notes that they are sent; its caller sends them.
 
-Chunk c of an exchange goes through slot c mod S. Every use of a slot has the slot's next sequence
-number, starting at 1 in each term. A slot's next chunk starts only when the result before it has
-arrived. That is why two copies in the switch are enough.
+Chunk c of an exchange goes through slot c mod S. If the chunks do not go in order
+(:meth:`innet.host.portions.Portions.order`), c is a chunk's position in their order. Every use of a
+slot has the slot's next sequence number, starting at 1 in each term. A slot's next chunk starts only
+when the result before it has arrived. That is why two copies in the switch are enough.
 
 A chunk is *due* until it is sent, and then *flying* until its result arrives. It becomes due again
 when it counts as lost: when a chunk sent a reordering window later has its result (RACK, RFC 8985).
@@ -60,15 +61,15 @@ class Window:
 
     def start(self, chunks: int) -> None:
         """Begin an exchange of `chunks` chunks."""
-        self.begin(chunks)
+        self.start_in_c(chunks)
         np.copyto(self._chunk, self._positions)
         self._state.fill(_DONE)
         self._state[:chunks] = _DUE
         self._attempts.fill(0)
         self._suspect.fill(False)
 
-    def begin(self, chunks: int) -> None:
-        """Begin an exchange whose arrays C sets."""
+    def start_in_c(self, chunks: int) -> None:
+        """Do the part of :meth:`start` that is not C's: C sets the arrays."""
         self.remaining = self.chunks = chunks
         self.any_had = False
 
@@ -84,8 +85,8 @@ class Window:
             "suspect": self._suspect,
         }
 
-    def taken(self, finished: int, newest: float) -> None:
-        """Count results after C has done :meth:`deliver`'s and :meth:`finish`'s work on the arrays."""
+    def finish_in_c(self, finished: int, newest: float) -> None:
+        """Do the part of :meth:`deliver` and :meth:`finish` that is not C's: C has set the arrays."""
         self.remaining -= finished
         self.newest = newest
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from innet.model.all_reduce import SlotParameters
 from innet.model.links import LinkModel
 from innet.model.predict import Prediction, Workload, max_workers_hidden
+from innet.rpc.words import counted
 from innet.terminal.console import console
 from innet.terminal.tables import folding_table
 
@@ -42,7 +43,7 @@ def print_predictions(
     _out.print(table)
     for transport in dict.fromkeys(one.transport for each in found.values() for one in each):
         last = max_workers_hidden(transport, list(found), workload, link, slots, rack)
-        where = f"up to {last} workers" if last else "nowhere in this range"
+        where = f"up to {counted(last, 'worker')}" if last else "nowhere in this range"
         _out.print(f"Pipe-SGD hides communication over {transport} {where}.")
 
 

@@ -30,7 +30,9 @@ def compile_library(
     `constants` in ``constants.h``. Raises CompilerError, also if another user may have changed the cache,
     and any error of `sources`.
     """
-    return _compile(".so", ["-shared", *flags], key, sources, constants, libraries)
+    # Calls of the library's own functions stay inside, even if another library has some of these names.
+    own = ["-shared", "-Wl,-Bsymbolic"]
+    return _compile(".so", [*own, *flags], key, sources, constants, libraries)
 
 
 def compile_object(

@@ -70,38 +70,63 @@ def show(
     take: Callable[[Any], object],
     selection: Selection = Selection(),
 ) -> None:
-    """Pass selected innet frames to `take`, until it has had `count` of them, or until Ctrl-C.
+    """Pass selected innet frames to `take`, until it has had `count` of them.
 
-    A `count` of 0 means no limit. Raises UsageError if the source cannot be opened.
+    A `count` of 0 means no limit. Raises UsageError if the source cannot be opened, and the errors of
+    `take`.
     """
     shown = 0
+    problem: Exception | None = None
 
     def look(packet: Any) -> None:
-        nonlocal shown
-        for frame in innet_frames(packet):
-            if selection.matches(frame) and (not count or shown < count):
-                shown += 1
-                take(frame)
+        nonlocal shown, problem
+        try:
+            for frame in innet_frames(packet):
+                if selection.matches(frame) and (not count or shown < count):
+                    shown += 1
+                    take(frame)
+        except Exception as found:  # noqa: BLE001 - Scapy would take it for the source's end
+            problem = found
+
+    def over(_: Any) -> bool:
+        return bool(problem) or (bool(count) and shown >= count)
 
     try:
         source = {"offline": str(file)} if file else {"opened_socket": _listen(str(interface))}
-        sniff(**source, prn=look, store=False, stop_filter=lambda _: bool(count) and shown >= count)
+        sniff(**source, prn=look, store=False, stop_filter=over, chainCC=True)
     except PermissionError:
         raise UsageError(f"capturing on {interface} needs root: run it with sudo") from None
-    except (OSError, ValueError, Scapy_Exception) as problem:
-        raise UsageError(f"cannot capture from {interface or file}: {problem}") from None
+    except (OSError, ValueError, Scapy_Exception) as why:
+        raise UsageError(f"cannot capture from {interface or file}: {why}") from None
+    if problem:
+        raise problem
 
 
 @contextlib.contextmanager
 def written(file: Path) -> Iterator[Callable[[Any], object]]:
     """Return a function that adds frames to a new pcapng file.
 
-    Raises UsageError if the file exists or cannot be written.
+    It raises UsageError if the file exists or cannot be written.
     """
-    try:
+    with _writing(file):
         file.touch(exist_ok=False)
-        with PcapNgWriter(str(file)) as writer:
-            yield writer.write
+        writer = PcapNgWriter(str(file))
+
+    def store(frame: Any) -> None:
+        with _writing(file):
+            writer.write(frame)
+
+    try:
+        yield store
+    finally:
+        with _writing(file):
+            writer.close()
+
+
+@contextlib.contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as problem:
         raise UsageError(f"cannot write {file}: {problem.strerror}") from None
 

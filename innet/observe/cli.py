@@ -81,7 +81,6 @@ def capture(
                     store(frame)
             INTERRUPTS.check()
 
-        INTERRUPTS.catch()
         capture.show(interface or None, read, count, take, selection)
 
 
@@ -137,6 +136,7 @@ def top(
     from innet.observe import top as live
     from innet.observe.overview import Overviews
 
+    INTERRUPTS.catch()  # so that the terminal is left as it was after SIGTERM, too
     with closing(Overviews(address, tls_folder, job)) as overviews:
         if as_json:
             live.run_as_json(overviews, interval, once=once)

@@ -226,7 +226,7 @@ JOB_RULES: tuple[Rule[ObservedJob], ...] = (
     Rule(
         "left_behind",
         Severity.WARNING,
-        lambda it: it.observation.job_growth("stale"),
+        lambda it: it.now.quorum < it.now.workers and it.observation.job_growth("stale"),
         "contributions come too late to be counted",
         "a worker that is slower than the quorum ends with LeftBehind; a larger quorum waits for it",
         _stale,

@@ -44,6 +44,9 @@ class WorkerEnvironment(dict[str, str]):
         try:
             identity = tls.load(Path(folder), tls.WORKER) if folder else None
             channel, stub = connect(self[names.CONTROLLER], identity=identity)
+        except InnetError as obstacle:  # other checks tell it
+            return ControllerUnreachable(str(obstacle))
+        try:
             with channel, translated("join"):
                 answer: pb.CheckJoinResponse = stub.CheckJoin(request)
                 return answer

@@ -14,6 +14,7 @@ from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc.client import CONNECT_WITHIN, connected, translated
 
 _AGAIN_WITHIN = 1.0  # seconds: the last tables stay on the screen meanwhile
+_ANSWERS_WITHIN = 10.0  # seconds: the controller waits for a switch for 5 s
 
 
 @dataclass(frozen=True)
@@ -96,16 +97,17 @@ def _sample(at: float, job: pb.Job, switches: Mapping[str, pb.Switch]) -> Sample
 
 def _switches(stub: rpc.ControllerStub) -> Iterator[tuple[str, pb.Switch]]:
     with translated("read the switches"):
-        names = [each.name for each in stub.ListSwitches(pb.ListSwitchesRequest()).switches]
+        listed = stub.ListSwitches(pb.ListSwitchesRequest(), timeout=_ANSWERS_WITHIN)
+        names = [each.name for each in listed.switches]
     for name in names:
         # It may have been removed since it was listed.
         with contextlib.suppress(NotFound), translated(f"read the switch {name!r}"):
-            yield name, stub.GetSwitch(pb.GetSwitchRequest(name=name))
+            yield name, stub.GetSwitch(pb.GetSwitchRequest(name=name), timeout=_ANSWERS_WITHIN)
 
 
 def _list(stub: rpc.ControllerStub) -> pb.ListJobsResponse:
     with translated("read the jobs"):
-        found: pb.ListJobsResponse = stub.ListJobs(pb.ListJobsRequest())
+        found: pb.ListJobsResponse = stub.ListJobs(pb.ListJobsRequest(), timeout=_ANSWERS_WITHIN)
     return found
 
 
@@ -121,4 +123,4 @@ def _job(stub: rpc.ControllerStub, name: str) -> tuple[float, pb.Job]:
     """Return a job, and the time of the question: the workers' silence counts up to then."""
     at = time.monotonic()
     with translated(f"read the job {name!r}"):
-        return at, stub.GetJob(pb.GetJobRequest(name=name))
+        return at, stub.GetJob(pb.GetJobRequest(name=name), timeout=_ANSWERS_WITHIN)

@@ -69,12 +69,12 @@ class RateTracker:
         """Update the rates from a job's next sample."""
         for rank, member in sample.members.items():
             key, heard_at = (sample.job.name, rank), sample.heard_at(rank)
-            before_at, before = self._heard.get(key, (heard_at, member.progress))
-            # Less than half an interval apart, it is the same heartbeat, in a later answer.
-            if heard_at - before_at > sample.heartbeat_s / 2:
-                self._rates[key] = Rates.between(before, member.progress, heard_at - before_at)
-                self._heard[key] = heard_at, member.progress
-            self._heard.setdefault(key, (heard_at, member.progress))
+            if report := sample.report(rank):
+                before_at, before = self._heard.setdefault(key, (heard_at, report))
+                # Less than half an interval apart, it is the same heartbeat, in a later answer.
+                if heard_at - before_at > sample.heartbeat_s / 2:
+                    self._rates[key] = Rates.between(before, report, heard_at - before_at)
+                    self._heard[key] = heard_at, report
             if member.silent_s > sample.overdue_s:
                 self._rates.pop(key, None)
 

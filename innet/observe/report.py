@@ -8,7 +8,7 @@ from rich.text import Text
 
 from innet.observe.findings import Finding, Severity
 from innet.observe.sample import Observation
-from innet.rpc.words import PATHS
+from innet.rpc.words import PATHS, counted
 from innet.terminal.console import PlainConsole
 
 _STYLES = {
@@ -65,7 +65,7 @@ def _headline(observation: Observation) -> str:
     job = observation.now.job
     done = max((each.progress.exchange for each in job.members), default=0)
     return (
-        f"job {job.name} on {job.switch}: {len(job.joined)} of {job.workers} workers, "
-        f"term {job.term}, path {PATHS[job.path]}, {job.slots} slots from {job.first_slot} on, "
-        f"exchange {done}; looked at for {observation.seconds:.1f} s"
+        f"job {job.name} on {job.switch}: {len(job.joined)} of {counted(job.workers, 'worker')}, "
+        f"term {job.term}, path {PATHS[job.path]}, {counted(job.slots, 'slot')} from {job.first_slot} "
+        f"on, exchange {done}; looked at for {observation.seconds:.1f} s"
     )

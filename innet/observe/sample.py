@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
@@ -11,6 +12,7 @@ from innet.rpc.client import translated
 
 PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 
+_NO_REPORT = pb.Progress()
 _OVERDUE = 2.5
 """A worker counts as silent if its last heartbeat is older than this number of heartbeat intervals."""
 
@@ -59,6 +61,11 @@ class Sample:
         """Return the seconds without a heartbeat after which a worker counts as silent."""
         return _OVERDUE * self.heartbeat_s
 
+    def report(self, rank: int) -> pb.Progress | None:
+        """Return a worker's last report, or None if it is absent, or none has come to this controller."""
+        progress = self.members[rank].progress if rank in self.members else _NO_REPORT
+        return None if progress == _NO_REPORT else progress
+
     def heard_at(self, rank: int) -> float:
         """Return the time of the worker's last heartbeat, on the sample's clock."""
         return self.at - float(self.members[rank].silent_s)
@@ -81,40 +88,40 @@ class Observation:
 
     def port_growth(self, switch: str, port: int, counter: str) -> int:
         """Return by how much one of `PORT_COUNTERS` has grown."""
-        now, before = (
-            int(getattr(sample.ports.get((switch, port)), counter, 0))
-            for sample in (self.now, self.before)
-        )
-        return _growth(before, now)
+        return self._growth(counter, lambda sample: sample.ports.get((switch, port)))
 
     def job_growth(self, counter: str) -> int:
         """Return by how much one of the job's counters has grown."""
-        now, before = (
-            int(getattr(sample.job.counters, counter)) for sample in (self.now, self.before)
-        )
-        return _growth(before, now)
+        return self._growth(counter, lambda sample: _counters(sample.job))
 
     def tree_growth(self, switch: str, counter: str) -> int:
         """Return by how much one of the job's counters at a switch of its tree has grown."""
-        now, before = (
-            sum(
-                int(getattr(each.counters, counter))
-                for each in sample.job.tree
-                if each.switch == switch
-            )
-            for sample in (self.now, self.before)
-        )
-        return _growth(before, now)
+
+        def there(sample: Sample) -> pb.Counters | None:
+            found = (_counters(each) for each in sample.job.tree if each.switch == switch)
+            return next(found, None)
+
+        return self._growth(counter, there)
 
     def worker_growth(self, rank: int, counter: str) -> int:
         """Return by how much one of a worker's own counters has grown from heartbeat to heartbeat."""
-        if rank not in self.before.members or rank not in self.now.members:
+        return self._growth(counter, lambda sample: sample.report(rank))
+
+    def _growth(self, counter: str, counters: Callable[[Sample], Any]) -> int:
+        """Return by how much a counter has grown. One that has restarted counts from 0.
+
+        Without counters in both samples nothing is known, for example if a switch did not answer.
+        """
+        now, before = counters(self.now), counters(self.before)
+        if now is None or before is None:
             return 0
-        now, before = (
-            int(getattr(sample.members[rank].progress, counter))
-            for sample in (self.now, self.before)
-        )
-        return _growth(before, now)
+        growth = int(getattr(now, counter)) - int(getattr(before, counter))
+        return growth if growth >= 0 else int(getattr(now, counter))
+
+
+def _counters(owner: Any) -> pb.Counters | None:
+    """Return the counters of a job or of a switch of its tree, or None if they could not be read."""
+    return owner.counters if owner.HasField("counters") else None
 
 
 def sample_job(stub: rpc.ControllerStub, job: str) -> Sample:
@@ -147,8 +154,3 @@ def sample_twice(
         reported = all(now.heard_at(rank) > first.at for rank in admitted)
         if reported or now.at - first.at + interval > longest:
             return Observation(first, now)
-
-
-def _growth(before: int, now: int) -> int:
-    """Return by how much a counter has grown; a restarted one counts from 0."""
-    return now - before if now >= before else now

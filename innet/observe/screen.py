@@ -64,9 +64,11 @@ def _members(job: JobView, lines: int | None) -> FittingTable:
     for each in job.workers[:lines]:
         member, progress, address = each.status, each.status.progress, each.status.address
         left = f"{progress.remaining} of {progress.chunks}" if progress.busy else "-"
-        where = f"{address.ip}:{address.udp_port}" if member.HasField("address") else "-"
+        port, where = "-", "-"
+        if member.HasField("address"):
+            port, where = str(member.port), f"{address.ip}:{address.udp_port}"
         table.add_row(
-            str(each.rank), str(member.port), where, str(progress.exchange), left,
+            str(each.rank), port, where, str(progress.exchange), left,
             *_rates(each.rates, job.job.lanes),
             str(progress.window), _milliseconds(progress.round_trip_s),
             _seconds(each.stuck_s), f"{member.silent_s:.1f} s ago",
@@ -81,7 +83,10 @@ def _tree(job: JobView) -> FittingTable:
         optional=("pending", "waiting", "workers"),
     )  # fmt: skip
     for each, cause in zip(job.job.tree, job.held_up, strict=True):
-        counters = [f"{getattr(each.counters, name):,}" for name in _TREE_COUNTERS]
+        known = each.HasField("counters")  # if the switch has answered
+        counters = [
+            f"{getattr(each.counters, name):,}" if known else "-" for name in _TREE_COUNTERS
+        ]
         table.add_row(
             each.switch, ", ".join(each.parents) or "-",
             ", ".join(map(str, each.workers)) or "-", *counters, cause,

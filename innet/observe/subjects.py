@@ -205,13 +205,12 @@ class ObservedWorker:
     def was_present(self) -> bool:
         """Return whether it was in the job before.
 
-        It was in the job if the first sample has it, or if sums that need all workers have been
-        finished.
+        It was if the first sample has it. It was, too, if sums have been finished, and they need all
+        workers or it has departed. Without sums, its departure may be older than these workers.
         """
         now = self.job.now
-        return self.rank in self.job.observation.before.members or (
-            now.quorum == now.workers and self.job.has_summed
-        )
+        needed = now.quorum == now.workers or any(each.rank == self.rank for each in now.departures)
+        return self.rank in self.job.observation.before.members or (needed and self.job.has_summed)
 
     @cached_property
     def stalls(self) -> tuple[Stall, ...]:

@@ -178,7 +178,7 @@ class Viewer:
         for port in switch.port_counters:
             counts = [int(getattr(port, name)) for name in PORT_COUNTERS]
             if any(counts):
-                earlier = before.get(port.port, pb.PortCounters())
+                earlier = before.get(port.port, port)  # without it, nobody knows what has grown
                 ports[port.port] = tuple(
                     _count(count, int(getattr(earlier, name)), seconds)
                     for name, count in zip(PORT_COUNTERS, counts, strict=True)

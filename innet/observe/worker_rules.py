@@ -86,8 +86,9 @@ WORKER_RULES: tuple[Rule[ObservedWorker], ...] = (
         "switch's service address, and does UDP port 19790 pass? If the switch refuses packets at the "
         "worker's port, install one version of innet on all machines",
         lambda it: [
-            f"the switch's service address is {it.job.switch.service.ip}",
-            f"its ports, as the controller has them: {', '.join(map(str, it.job.switch.ports))}",
+            f"{name} has the service address {each.service.ip}, and these ports, as the controller has "
+            f"them: {', '.join(map(str, each.ports))}"
+            for name, each in it.job.observation.now.switches.items()
         ],
     ),
     Rule(

@@ -10,6 +10,7 @@ import typer
 from innet.rpc import issued as ledger
 from innet.rpc import tls
 from innet.rpc.revocation import Revocations
+from innet.rpc.words import counted
 from innet.terminal.console import console
 from innet.terminal.tables import folding_table
 
@@ -59,7 +60,9 @@ def make(
 
     made = certificates.make(folder, host, timedelta(days=days), force=force)
     _out.print(f"{'new authorities' if made.new else 'the same authorities as before'} in {folder}")
-    _out.print(f"certificates for {days} days; the servers' are for {', '.join(made.hosts)}")
+    _out.print(
+        f"certificates for {counted(days, 'day')}; the servers' are for {', '.join(made.hosts)}"
+    )
     table = folding_table("role", "needs", "and is started with")
     started = {
         tls.CONTROLLER: "innet controller --tls FOLDER",
@@ -93,7 +96,7 @@ def issue(
     from innet.rpc import certificates
 
     own = certificates.issue(folder, name, role, timedelta(days=days))
-    _out.print(f"certificates for {days} days in {own}")
+    _out.print(f"certificates for {counted(days, 'day')} in {own}")
     _out.print(f"give this folder to {name}, who uses it as INNET_TLS, and remove it here")
 
 

@@ -20,6 +20,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),  # find a restarted controller soon
     ("grpc.max_receive_message_length", -1),  # thousands of workers take more than the usual 4 MiB
 )
+_NO_ANSWER = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED
 _CONTROLLER_WITHOUT_TLS = "start it with --tls, or leave --tls and INNET_TLS out here"
 _CLIENT_WITHOUT_TLS = "name the folder with the certificates, with --tls or INNET_TLS"
 
@@ -80,7 +81,8 @@ def translated(purpose: str) -> Iterator[None]:
         yield
     except grpc.RpcError as problem:
         code, details = problem.code(), problem.details() or problem.code().name
-        if code == grpc.StatusCode.UNAVAILABLE:
+        if code in _NO_ANSWER:
+            code = grpc.StatusCode.UNAVAILABLE
             details = f"the controller does not answer ({details})"
         raise error_of(code, f"cannot {purpose}: {details}") from None
 

@@ -21,9 +21,9 @@ def left_out(jobs: int) -> str:
     return f"{others} left out: a user's certificate shows only its own jobs"
 
 
-def workers_text(count: int) -> str:
-    """Return a number of workers in words, as in "1 worker"."""
-    return f"{count} worker{'s' * (count != 1)}"
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun, as in "1 worker" and "2 workers"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def slots_text(job: pb.Job) -> str:

@@ -38,9 +38,7 @@ def compile_program(origin: bytes, generate: Callable[[], str], keep: Path | Non
     modules = unchanged()
     # If files have changed since the import, they no longer show how the C is made: the C itself does.
     key = [generate().encode()] if modules is None else [origin, *modules]
-    return compile_library(
-        [*FLAGS, "-Wl,-Bsymbolic"], [*key, *runtime.values()], sources, CONSTANTS
-    )
+    return compile_library(FLAGS, [*key, *runtime.values()], sources, CONSTANTS)
 
 
 def _write_sources(folder: Path, program: str, runtime: Mapping[str, bytes]) -> None:

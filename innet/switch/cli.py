@@ -37,6 +37,7 @@ from innet.terminal.options import (
     Verbose,
     Version,
 )
+from innet.terminal.signals import INTERRUPTS
 
 app = typer.Typer(context_settings=HELP_ON, pretty_exceptions_enable=False)
 
@@ -159,5 +160,6 @@ def main() -> None:
     A bare ``--`` is skipped, because BMv2 wants one before its target's options. ``--pcap`` without
     ``=FOLDER`` uses the working folder.
     """
+    INTERRUPTS.catch()
     arguments = [argument for argument in sys.argv[1:] if argument != "--"]
     run(app, ["--pcap=." if each == "--pcap" else each for each in arguments])

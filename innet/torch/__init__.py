@@ -9,10 +9,11 @@ PyTorch imports this package by itself.
 All-reduces of the usual dtypes go through the switch, everything else over Gloo (docs/pytorch.md).
 A collective passes through these modules, top down:
 
-* `group`: the process group
+* `group`: the process group, and the handle on a collective that the caller waits for (`work`)
 * `routes`: the choice between switch and Gloo
-* `work`: the handle that the caller waits for
-* `innet.host.ddp` and the agent
+* `gathers`: the choice of the agent, as large all-gathers have one of their own
+* `collectives`: the translation into calls of an agent
+* `innet.host.coalesced` and the agent
 
 `membership` gets a group its job and its agent; `settings` reads the environment. This package
 builds on `innet.host`. No other package of innet imports PyTorch when it is imported.

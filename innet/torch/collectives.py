@@ -6,7 +6,7 @@ tensors. `None` means that the arguments are not as the switch needs them. Gloo 
 call, or raises PyTorch's usual error.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from innet.errors import UnsupportedTensor
 from innet.host.agent import Agent
 from innet.host.agreement import ALL_GATHER, REDUCE_SCATTER, Collective
-from innet.host.ddp import submit
+from innet.host.coalesced import submit
 from innet.host.moves import Bytes
 from innet.host.tensors import ReduceOp, as_array, as_bytes, bytes_of
 
@@ -27,6 +28,9 @@ Tensors = Sequence[torch.Tensor]
 
 _AS_IN_NUMPY = (torch.float32, torch.int32, torch.int64)
 """The dtypes that the switch sums as they are."""
+
+_OF_MEMORY = ("allreduce", "allreduce_coalesced", "broadcast", "reduce")
+"""The collectives for which Gloo takes a tensor's memory as it is. For others it copies the elements."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Gather:
         """Gather through the switch, in the background. `wait` is that of :meth:`Agent.submit`."""
         joined = _Joined(self.inputs)
         ends = np.cumsum([own.numel() * own.element_size() for own in self.inputs])[:-1]
+        check_places(part for parts in self.outputs for part in parts)
 
         def fill(found: Bytes) -> None:
             for rank, row in enumerate(found):
@@ -141,16 +146,9 @@ class Scatter:
         """Return all tensors of the call."""
         return [*self.inputs, *self.outputs]
 
-    def run(
-        self,
-        agent: Agent,
-        op: ReduceOp,
-        *,
-        wait: bool,
-        quantizer: str | None = None,
-        key: Hashable = None,
-    ) -> "Future[None]":
+    def run(self, agent: Agent, op: ReduceOp, **options: Any) -> "Future[None]":
         """Reduce through the switch, in the background; options are those of :meth:`Agent.submit`."""
+        check_places(self.outputs)
 
         def fill(result: torch.Tensor) -> None:
             parts = result.split([output.numel() for output in self.outputs])
@@ -163,12 +161,10 @@ class Scatter:
             self.inputs,
             op,
             fill,
-            quantizer=quantizer,
-            key=key,
             in_place=False,
             collective=REDUCE_SCATTER,
             part=range(self.first, self.first + size),
-            wait=wait,
+            **options,
         )
 
 
@@ -178,6 +174,7 @@ def all_reduce(agent: Agent, tensors: Tensors, op: ReduceOp, *, wait: bool) -> "
     `wait` is that of :meth:`Agent.submit`.
     """
     if (values := _memory_of(tensors)) is None:
+        check_places(tensors)
         return submit(agent, tensors, op, partial(put_all, tensors), wait=wait)
 
     def fill(result: "np.ndarray[Any, Any]") -> None:
@@ -191,6 +188,8 @@ def broadcast(agent: Agent, tensor: torch.Tensor, root: int, *, wait: bool) -> "
     """Broadcast a tensor in the background. `wait` is that of :meth:`Agent.submit`."""
     collective = Collective("broadcast", root)
     into = as_bytes(tensor) if _is_its_memory(tensor) else None
+    if agent.info.rank != root:
+        check_places([tensor])
 
     def fill(content: Bytes) -> None:
         if agent.info.rank != root:
@@ -211,11 +210,38 @@ def reduce(
         if agent.info.rank == root:
             put(tensor, result)
 
+    if agent.info.rank == root:
+        check_places([tensor])
     part = range(tensor.numel() if agent.info.rank == root else 0)
     collective = Collective("reduce", root)
     return submit(
         agent, [tensor], op, fill, in_place=False, collective=collective, part=part, wait=wait
     )
+
+
+def check_places(tensors: Iterable[torch.Tensor]) -> None:
+    """Raise UnsupportedTensor if results cannot be written, because elements of a tensor share memory."""
+    for tensor in tensors:
+        if tensor.layout == torch.strided and any(
+            size > 1 and not step for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+        ):
+            raise UnsupportedTensor(
+                "a collective cannot write its result to an expanded tensor, whose elements share "
+                "memory: give it tensor.contiguous()"
+            )
+
+
+def check_for_gloo(name: str, tensors: Tensors, reason: str) -> None:
+    """Raise UnsupportedTensor if Gloo would take memory between a tensor's elements for elements."""
+    for tensor in tensors if name in _OF_MEMORY else ():
+        if tensor.layout != torch.strided or tensor.is_contiguous():
+            continue
+        ends = [(n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
+        if sum(ends) + 1 != tensor.numel():
+            raise UnsupportedTensor(
+                f"Gloo would carry this {name} ({reason}), and mistake what lies between the elements "
+                "of a tensor for elements: give it tensor.contiguous()"
+            )
 
 
 def put(tensor: torch.Tensor, values: torch.Tensor) -> None:

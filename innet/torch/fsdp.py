@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -43,7 +44,7 @@ class ReduceScatter:
                 f"innet's ReduceScatter is for groups of the backend innet, not {type(group).__name__}"
             )
         work = group.reduce_scatter_with(
-            output_tensor, input_tensor, op, quantizer=self._quantizer, key=self
+            output_tensor, input_tensor, op, quantizer=self._quantizer, key=(ref(self),)
         )
         if async_op:
             return work

@@ -239,26 +239,25 @@ class InnetGroup(ProcessGroup):
         return self._carry(name, reason, step, listed, (listed, opts, *more))
 
     def _gather(self, name: str, call: Gather | None, arguments: Sequence[Any]) -> dist.Work:
-        reason = (move_reason(call.tensors) or self._quorum_reason) if call else "form"
-        results = call.tensors[len(call.inputs) :] if call else []
+        if not call:
+            return self._carry(name, "form", _nothing, [], arguments)
+        reason = move_reason(call.tensors) or self._quorum_reason
+        results = [part for parts in call.outputs for part in parts]
         nbytes = sum(each.numel() * each.element_size() for each in results)
-        step = call.run if call else _nothing
-        return self._carry(name, reason, step, results, arguments, gathered=nbytes)
+        return self._carry(name, reason, call.run, results, arguments, gathered=nbytes)
 
     def _scatter(
         self, name: str, call: Scatter | None, arguments: Sequence[Any], **options: Any
     ) -> dist.Work:
         """Reduce and scatter. The `options` are the quantizer and the key of :meth:`Agent.submit`."""
-        op, reason = None, "form"
-        if call:
-            op, reason = switch_op(call.tensors, operation_of(arguments[2]))
+        if not call:
+            return self._carry(name, "form", _nothing, [], arguments)
+        op, reason = switch_op(call.tensors, operation_of(arguments[2]))
 
         def step(agent: Agent, wait: bool) -> "Future[None]":
-            if not call:
-                return _nothing(agent, wait)
             return call.run(agent, _known(op), wait=wait, **options)
 
-        return self._carry(name, reason, step, call.outputs if call else [], arguments)
+        return self._carry(name, reason, step, call.outputs, arguments)
 
     @property
     def _quorum_reason(self) -> str:
@@ -279,9 +278,13 @@ class InnetGroup(ProcessGroup):
     ) -> dist.Work:
         """Take a step through the switch, or call Gloo if the group or the call has a reason to.
 
-        `gathered` is the size of an all-gather's result in bytes.
+        `reason` is the call's, or "". `results` are the tensors that hold the result afterwards, and
+        `arguments` those of PyTorch's method `name`. `gathered` is the size of an all-gather's result in
+        bytes.
         """
         if reason := self._membership.reason or reason:
+            if self.size() > 1:
+                collectives.check_for_gloo(name, results, reason)
             work: dist.Work = self._over_gloo(name, reason, *arguments, **more)
             return work
         agent = self._membership.agent
@@ -297,6 +300,7 @@ class InnetGroup(ProcessGroup):
     def _over_gloo(
         self, name: str, reason: str, *arguments: Any, owed: bool = True, **more: Any
     ) -> Any:
+        """Call Gloo. If the call is `owed`, the next barrier has to wait for Gloo, too."""
         if self._private and name not in _MOVE_NOTHING:
             raise UsageError(
                 f"Gloo would carry this {name} in the clear ({reason}), and the group's sums are "
@@ -324,23 +328,17 @@ def _by_gloo(name: str) -> Callable[..., Any]:
     return _named(carry, name, "over Gloo")
 
 
-def _gather_into_tensors(name: str, *, several: bool) -> Callable[..., Any]:
+def _gather_into_tensors(name: str) -> Callable[..., Any]:
     def gather(self: InnetGroup, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        if not several:
-            call = Gather.into_tensors([outputs], [inputs], self.size())
-        else:
-            call = Gather.into_tensors(outputs, inputs, self.size())
+        call = Gather.into_tensors(_listed(outputs), _listed(inputs), self.size())
         return self._gather(name, call, (outputs, inputs, opts))
 
     return _named(gather, name, "through the switch if it can")
 
 
-def _scatter_tensors(name: str, *, several: bool) -> Callable[..., Any]:
+def _scatter_tensors(name: str) -> Callable[..., Any]:
     def scatter(self: InnetGroup, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        if not several:
-            call = Scatter.of_tensors([outputs], [inputs], self.rank(), self.size())
-        else:
-            call = Scatter.of_tensors(outputs, inputs, self.rank(), self.size())
+        call = Scatter.of_tensors(_listed(outputs), _listed(inputs), self.rank(), self.size())
         return self._scatter(name, call, (outputs, inputs, opts))
 
     return _named(scatter, name, "through the switch if it can")
@@ -354,10 +352,8 @@ def _named(function: Callable[..., Any], name: str, how: str) -> Callable[..., A
 
 _MADE = {
     **{name: _by_gloo(name) for name in _OVER_GLOO},
-    **{name: _gather_into_tensors(name, several=False) for name in _GATHERS_INTO_TENSORS},
-    **{name: _gather_into_tensors(name, several=True) for name in _GATHERS_COALESCED},
-    **{name: _scatter_tensors(name, several=False) for name in _SCATTERS_TENSORS},
-    **{name: _scatter_tensors(name, several=True) for name in _SCATTERS_COALESCED},
+    **{name: _gather_into_tensors(name) for name in (*_GATHERS_INTO_TENSORS, *_GATHERS_COALESCED)},
+    **{name: _scatter_tensors(name) for name in (*_SCATTERS_TENSORS, *_SCATTERS_COALESCED)},
 }
 for _name, _function in _MADE.items():
     if hasattr(ProcessGroup, _name):
@@ -376,12 +372,14 @@ def _listed(tensors: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor
 
 
 def _known(op: ReduceOp | None) -> ReduceOp:
+    """Return the operation of a call that :meth:`InnetGroup._carry` takes to the switch: it has one."""
     if op is None:
         raise AssertionError
     return op
 
 
 def _nothing(_: Agent, __: bool) -> "Future[None]":
+    """Stand for the step of a call that has a reason to go over Gloo: nobody takes it."""
     raise AssertionError
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.distributed import Work
 
 from innet.errors import TimedOut
-from innet.host.ddp import torch_future
+from innet.host.coalesced import torch_future
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

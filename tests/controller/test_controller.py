@@ -237,7 +237,7 @@ def test_what_the_operator_allows_is_not_exceeded():
             create(tor, slots=32)
         assert create(tor, "one", slots=0).slots == 16
         create(tor, "two", slots=16, queue=True)
-        with refused(NoCapacity, "there are 2 jobs, and no more are allowed: delete one"):
+        with refused(NoCapacity, "the controller has 2 jobs, and no more are allowed: delete one"):
             create(tor, "three", queue=True)
         tor.delete("one")
         create(tor, "three")

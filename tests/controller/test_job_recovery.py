@@ -67,7 +67,7 @@ def test_without_a_fallback_the_workers_wait_for_the_switch():
     for rank in (0, 1):
         told.do("ready", 100 + rank, told.job.term, 4)
     assert told.job.path == Path.NONE
-    assert told.job.terms.reason(0.0) == "no switch answers, and worker 0, 1 has no fallback"
+    assert told.job.terms.reason(0.0) == "no switch answers, and no worker has a fallback"
     told.switch_changed(None)
     assert not told.last  # they are ready: there is nothing to recover from
     told.settle()

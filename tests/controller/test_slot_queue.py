@@ -59,7 +59,9 @@ def test_no_job_passes_a_large_one_whose_workers_are_all_there(tor: Rack):
             other.invited()
             other.admitted()
             with (
-                pytest.raises(NoCapacity, match="1 jobs whose workers are all there wait"),
+                pytest.raises(
+                    NoCapacity, match="a queue of 1 job, whose workers are all there, waits"
+                ),
                 tor.job(1, 8),
             ):
                 pass

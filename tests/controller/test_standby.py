@@ -15,8 +15,10 @@ import pytest
 from commands import refuse
 from mortal import MortalController, MortalSwitch, add_switch, mortal_switch, serving_rack
 from racks import TIMEOUTS
+from stored_records import SWITCH
 from waiting import WITHIN, until
 
+from innet.controller.standby import await_state
 from innet.controller.state.store import Store
 from innet.errors import ControllerUnreachable
 from innet.host.agent import Agent
@@ -126,6 +128,25 @@ def test_a_stand_by_ends_at_once_when_it_is_told_to(tmp_path: Path):
         controller.stop()
     controller = MortalController("--state", str(path), "--standby")  # nobody has the state
     controller.stop()
+
+
+def test_a_stand_by_does_not_begin_with_an_empty_state_when_the_file_is_gone(tmp_path: Path):
+    path, away, looks = tmp_path / "state", tmp_path / "away", 0
+
+    def pause(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            path.rename(away)  # as if a shared file system were not there
+            first.close()
+        elif looks == 3:
+            away.rename(path)
+
+    with contextlib.closing(Store(path)) as first:
+        first.add_switch(SWITCH)
+        with contextlib.closing(await_state(path, lambda: None, pause)) as second:
+            assert second.load().switches == [SWITCH]
+    assert looks == 3
 
 
 def test_a_stand_by_needs_the_file_that_it_waits_for():

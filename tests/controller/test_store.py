@@ -1,6 +1,8 @@
 """Stored state comes back unchanged. A file that is not a controller's is refused, and left alone."""
 
 import contextlib
+import errno
+import os
 import pathlib
 import sqlite3
 from collections.abc import Callable
@@ -24,7 +26,7 @@ from innet.controller.jobs.records import (
     WorkerRecord,
 )
 from innet.controller.state.checksum import Checksum
-from innet.controller.state.schema import SCHEMA_VERSION
+from innet.controller.state.schema import SCHEMA_VERSION, UPGRADES
 from innet.controller.state.store import State, Store
 from innet.errors import ControllerError, UsageError
 from innet.wire.frames import Address
@@ -532,6 +534,44 @@ def test_a_state_of_a_newer_version_is_refused(tmp_path: pathlib.Path):
     database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     database.close()
     refused(path, f"newer version of innet .format {SCHEMA_VERSION + 1}; this one knows")
+
+
+def test_a_newer_version_is_known_though_its_controller_was_killed(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    stored(path)
+    with contextlib.closing(Store(path)) as newer:
+        newer._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        for suffix in ("", "-wal"):  # as a killed process leaves them
+            content = (tmp_path / f"state{suffix}").read_bytes()
+            (tmp_path / f"killed{suffix}").write_bytes(content)
+    with pytest.raises(UsageError, match="killed is of a newer version of innet"):
+        Store(tmp_path / "killed")
+
+
+def test_a_full_disk_is_not_the_fault_of_the_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "state"
+    _stored_before(path, 12, _forget_stations)
+    upgrade = (f"PRAGMA max_page_count = {path.stat().st_size // 4096}", "CREATE TABLE more (at)")
+    monkeypatch.setitem(UPGRADES, 12, upgrade)
+    refused(path, "^cannot keep the state in .*state: database or disk is full$")
+
+
+def test_a_file_that_cannot_be_written_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    stored(tmp_path / "state")
+    opened = pathlib.Path.open
+
+    def read_only(path: pathlib.Path, mode: str, **more: object) -> object:
+        if "+" in mode:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return opened(path, mode, **more)
+
+    monkeypatch.setattr(pathlib.Path, "open", read_only)
+    with pytest.raises(UsageError, match=r"cannot keep the state in .*: Read-only file system"):
+        Store(tmp_path / "state")
 
 
 def test_an_empty_file_is_a_new_state(tmp_path: pathlib.Path):

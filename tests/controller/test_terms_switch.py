@@ -80,7 +80,7 @@ def test_without_a_fallback_workers_wait_for_a_switch_that_has_died():
     with mortal_rack() as (mortal, own), at_work(own) as workers:
         mortal.kill()
         renew(workers, 0, 0)
-        eventually(lambda: "has no fallback" in own.show(workers[0].job).reason)
+        eventually(lambda: "no worker has a fallback" in own.show(workers[0].job).reason)
         mortal.start()
         for each in workers:
             assert each.hear("resume").path == SWITCH

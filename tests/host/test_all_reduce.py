@@ -174,6 +174,7 @@ def wide_and_empty() -> torch.Tensor:
         (wide_and_empty(), "2147483648 rows are more than 2147483647"),
         (np.float32(3), "torch tensors and numpy arrays, not float32"),
         ([1.0, 2.0], "not list"),
+        (torch.ones(3, device="meta"), "has no content"),
         (np.broadcast_to(np.float32(0), 2**31), "2147483648 elements are more than 2147483647"),
     ],
 )

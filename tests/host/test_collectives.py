@@ -18,6 +18,7 @@ from innet.controller.state.registry import Policy
 from innet.errors import UnsupportedTensor, UsageError, WorkersDisagree, WorkersMissing
 from innet.host import float_reducer
 from innet.host.agent import Agent
+from innet.host.agreement import ALL_GATHER, ALL_REDUCE
 from innet.local.faults import Faults, faulty
 
 LANES = 64
@@ -361,6 +362,7 @@ def test_what_makes_no_sense_is_refused(three):
         lambda agent: agent.all_gather(torch.eye(3).to_sparse()),
         lambda agent: agent.broadcast(torch.eye(3).to_sparse()),
         lambda agent: agent.broadcast(np.array([None, "text"])),
+        lambda agent: agent.broadcast(torch.ones(3, device="meta")),
         lambda agent: agent.broadcast(np.empty(2**31, np.uint8)),
         lambda agent: agent.all_gather(np.empty(2**31, np.uint8)),
     ],
@@ -368,6 +370,23 @@ def test_what_makes_no_sense_is_refused(three):
 def test_what_cannot_be_moved_is_refused_and_the_agents_go_on(three, call):
     with pytest.raises(UnsupportedTensor):
         call(three[0])
+    for found in together(three, lambda agent, rank: agent.all_gather(np.int8([rank]))):
+        assert found.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("begin", ["submit", "submit_move"])
+def test_a_result_that_cannot_be_finished_concerns_only_its_future(three, begin):
+    def finish(_: object) -> None:
+        raise MemoryError
+
+    collective = {"submit": ALL_REDUCE, "submit_move": ALL_GATHER}[begin]
+    futures = [
+        getattr(agent, begin)(np.ones(4, np.float32), collective=collective, finish=finish)
+        for agent in three
+    ]
+    for future in futures:
+        with pytest.raises(MemoryError):
+            future.result(WITHIN)
     for found in together(three, lambda agent, rank: agent.all_gather(np.int8([rank]))):
         assert found.tolist() == [0, 1, 2]
 

@@ -265,7 +265,7 @@ def played(seed: int, trouble: float, slots: int, way: str = "all") -> tuple[obj
         here = portions or Portions.whole(chunks)
         done = worker.all_reduce(
             own[here.sent.start : here.sent.stop].astype(order), flags, operation,
-            lambda first: results.append(first.tobytes()), portions,
+            portions, inspect=None if portions else lambda first: results.append(first.tobytes()),
         )  # fmt: skip
         assert len(done.lanes) == len(here.received)
         assert done.first == here.received.start
@@ -311,7 +311,7 @@ def test_lanes_wait_with_the_worker_while_its_link_has_a_queue_and_bare_headers_
     worker.begin(term)
     portions = Portions.of(chunks, range(chunks // 3), range(chunks))
     own, none = np.ones((chunks // 3, LANES), np.int32), np.zeros(chunks, np.uint16)
-    done = worker.all_reduce(own, none, Operation.SUM, lambda _: None, portions)
+    done = worker.all_reduce(own, none, Operation.SUM, portions)
     assert (done.lanes[: chunks // 3] == 3).all()
     full, bare = (
         [at for at, content in network.sent if len(content) % kind.itemsize == 0]
@@ -347,12 +347,10 @@ def test_who_is_woken_takes_what_has_come_at_the_same_time(compiled, monkeypatch
     worker = SwitchTransport(network, info, clock, Ending(clock), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
     worker.begin(term)
     own, none = np.ones((2, LANES), np.int32), np.zeros(2, np.uint16)
-    done = worker.all_reduce(own, none, Operation.SUM, lambda _: None)
+    done = worker.all_reduce(own, none, Operation.SUM)
     assert (done.lanes == 3).all()
     with pytest.raises(JobEnded):
-        worker.all_reduce(
-            np.ones((5, LANES), np.int32), np.zeros(5, np.uint16), Operation.SUM, print
-        )
+        worker.all_reduce(np.ones((5, LANES), np.int32), np.zeros(5, np.uint16), Operation.SUM)
 
 
 def rounds_of_one_slot(delay: float, monkeypatch) -> tuple[SwitchTransport, list[float]]:
@@ -373,7 +371,7 @@ def rounds_of_one_slot(delay: float, monkeypatch) -> tuple[SwitchTransport, list
 
     monkeypatch.setattr(CompiledRounds, "run", noted)
     own, none = np.ones((chunks, LANES), np.int32), np.zeros(chunks, np.uint16)
-    worker.all_reduce(own, none, Operation.SUM, lambda _: None)
+    worker.all_reduce(own, none, Operation.SUM)
     assert len(network.sent) == chunks  # none was repeated
     return worker, ends
 
@@ -411,7 +409,7 @@ def test_marks_shrink_the_window_and_leave_the_flags(compiled, monkeypatch):
         worker = SwitchTransport(network, info, clock, MembershipView(), Timeouts(1e9, 1e9))  # type: ignore[arg-type]
         worker.begin(term)
         own, flags = np.ones((100, LANES), np.int32), np.arange(100, dtype=np.uint16) % 3
-        done = worker.all_reduce(own, flags, Operation.SUM, lambda _: None)
+        done = worker.all_reduce(own, flags, Operation.SUM)
         assert (done.lanes == 3).all()
         assert (done.flags == flags).all()
         worker.fill(progress := pb.Progress())
@@ -484,7 +482,7 @@ def test_what_is_scaled_on_its_way_has_the_bits_of_what_is_not(
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     where = (Portions.whole(len(values)), scaling) if alone else ()
-    done = worker.all_reduce(scaling, none, Operation.SUM, lambda _: None, *where)
+    done = worker.all_reduce(scaling, none, Operation.SUM, *where)
     wanted = fixed_point.quantize(values, own, agreed, 3)
     assert scaling.integers.tobytes() == wanted.tobytes()
     means = fixed_point.dequantize(3 * wanted, agreed, 3, done.counts[:, None])
@@ -513,7 +511,7 @@ def test_of_an_exchange_that_was_broken_off_nothing_is_left(in_place: bool):
     worker.begin(term)
     none = np.zeros(len(values), np.uint16)
     with pytest.raises(ZeroDivisionError):
-        worker.all_reduce(scaling, none, Operation.SUM, give_up)
+        worker.all_reduce(scaling, none, Operation.SUM, inspect=give_up)
     other = Reduction.empty(*values.shape)  # a result over the fallback, of other workers
     other.lanes[:], other.counts[:] = 2 * scaling.integers, 2
     means = fixed_point.dequantize(other.lanes, own, 3, other.counts[:, None])
@@ -538,10 +536,10 @@ def test_an_exchange_that_overwrites_its_values_can_begin_again(trouble: float):
     for number in (2, 3):
         worker.begin(Term(number, Way.SWITCH, first_slot=0, slots=16))
         with pytest.raises(ZeroDivisionError):
-            worker.all_reduce(scaling, none, Operation.SUM, give_up)
+            worker.all_reduce(scaling, none, Operation.SUM, inspect=give_up)
         network.under_way.clear()
     worker.begin(Term(4, Way.SWITCH, first_slot=0, slots=16))
-    done = worker.all_reduce(scaling, none, Operation.SUM, lambda _: None)
+    done = worker.all_reduce(scaling, none, Operation.SUM)
     wanted = fixed_point.quantize(values, own, own, 3)
     assert (done.lanes == 3 * wanted).all()
     assert (scaling.integers == wanted).all()

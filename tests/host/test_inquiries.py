@@ -26,7 +26,7 @@ def inquiring(worker: Worker, inquiries: Inquiries) -> "Future[Reduction]":
     def reduce() -> Reduction:
         none = np.zeros(len(CHUNKS), np.uint16)
         with worker.exchanges.inquiring(inquiries):
-            return worker.exchanges.all_reduce(CHUNKS, Operation.SUM, none)
+            return worker.exchanges.all_reduce(CHUNKS, none, Operation.SUM)
 
     return worker.pool.submit(reduce)
 

@@ -74,7 +74,7 @@ def exchanged(
     agents: list[Agent], chunks: np.ndarray, operation: Operation, flags: np.ndarray
 ) -> list[Reduction]:
     running = [
-        agent.perform(lambda exchanges, _, own=own, set_=set_: exchanges.all_reduce(own, operation, set_))
+        agent.perform(lambda exchanges, _, own=own, set_=set_: exchanges.all_reduce(own, set_, operation))
         for agent, own, set_ in zip(agents, chunks, flags, strict=True)
     ]  # fmt: skip
     return [each.result(WITHIN) for each in running]

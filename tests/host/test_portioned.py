@@ -40,7 +40,7 @@ class Summing:
         sent = CHUNKS[portions.sent.start : portions.sent.stop]
         none = np.zeros(COUNT, np.uint16)
         self.done: Future[Reduction] = worker.pool.submit(
-            worker.exchanges.sum_portions, sent, none, portions, self.rows, self.last
+            worker.exchanges.sum_portions, sent, none, portions, (self.rows, self.last)
         )
 
 
@@ -221,10 +221,10 @@ class SummingFloats:
         )  # fmt: skip
         assert scaling
         self.scaling = scaling
-        nothing, none = np.empty((0, LANES), np.int32), np.zeros(COUNT, np.uint16)
+        none = np.zeros(COUNT, np.uint16)
         portions = Portions.of(COUNT, range(COUNT), wanted)
         self.done: Future[Reduction] = worker.pool.submit(
-            worker.exchanges.sum_portions, scaling, none, portions, nothing, nothing
+            worker.exchanges.sum_portions, scaling, none, portions
         )
 
     @property

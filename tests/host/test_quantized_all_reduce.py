@@ -2,6 +2,8 @@
 
 import copy
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from waiting import WITHIN
 
 from innet.errors import UsageError, WorkersDisagree
 from innet.host.agent import Agent
+from innet.host.ddp import ddp_hook
 from innet.host.quantizers.spec import QuantizerSpec
 
 SIZE = 3
@@ -178,6 +181,36 @@ def test_the_fallback_gives_the_same_bits():
             expected = all_reduce(vectors, QuantizerSpec.read(name), lanes=LANES)
             for got in group.run(sum_packed, name, vectors):
                 assert got[:3000].tobytes() == expected.tobytes()
+
+
+class Bucket:
+    """A bucket of the gradients of some parameters, as DistributedDataParallel gives it to its hook."""
+
+    def __init__(self, *parameters: torch.Tensor) -> None:
+        self.parameters = lambda: list(parameters)
+        self.buffer = partial(torch.linspace, -1, 2, sum(each.numel() for each in parameters))
+
+
+def hooked(agents: list[Agent], *parameters: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the gradients of a bucket, of which all agents have the same."""
+    bucket: Any = Bucket(*parameters)
+    running = [ddp_hook((agent, "int8+feedback"), bucket) for agent in agents]
+    [mean, _] = [future.wait() for future in running]
+    return mean
+
+
+def test_a_model_in_the_memory_of_another_begins_without_residuals(pair: list[Agent]):
+    """A script may train one model after the other, and PyTorch reorders the parameters of a bucket."""
+    memory = torch.zeros(4000)
+    kept = pair[0]._reducer._residuals._kept
+    before = len(kept)
+    model = [torch.nn.Parameter(part) for part in memory.split(2000)]
+    first = hooked(pair, *model)
+    assert not torch.equal(hooked(pair, *model), first)  # the residual of its first step
+    assert torch.equal(hooked(pair, model[0], torch.nn.Parameter(memory[2000:])), first)
+    del model
+    assert torch.equal(hooked(pair, torch.nn.Parameter(memory)), first)
+    assert len(kept) == before + 1
 
 
 def test_a_ddp_hook_may_have_a_quantizer_of_its_own(tor: Rack):

@@ -53,7 +53,7 @@ def started(min_workers: int = 3, **more):
     window, missing, link = Window(SLOTS), MissingWorkers(info), Sink()
     missing.begin_term(term)
     queries = Queries(link, info, term, window, missing)  # type: ignore[arg-type]
-    queries.operate(Operation.MAX)
+    queries.set_operation(Operation.MAX)
     window.start(20)
     window.transmit(SLOTS, 1.0)
     return queries, window, link

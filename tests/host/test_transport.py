@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,6 @@ from one_worker import CHUNKS, LANES, TERM, WITHIN, WORKER_INFO, Switch, cabled
 from innet.errors import AllReduceError, LeftBehind, SwitchUnreachable, WorkersMissing
 from innet.host.job import Term, Timeouts, WorkerInfo
 from innet.host.transport import SwitchTransport
-from innet.host.waker import monotonic
 from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Flag, Kind, Operation
 from innet.wire.records import set_field
@@ -83,10 +83,12 @@ class Worker:
 
     def start(
         self, chunks: np.ndarray = CHUNKS, operation: Operation = Operation.SUM, flags=None,
-        inspect: Callable[[np.ndarray], None] = lambda _: None,
+        inspect: Callable[[np.ndarray], None] | None = None,
     ) -> "Future[Reduction]":  # fmt: skip
         flags = np.zeros(len(chunks), np.uint16) if flags is None else flags
-        return self.pool.submit(self.transport.all_reduce, chunks, flags, operation, inspect)
+        return self.pool.submit(
+            self.transport.all_reduce, chunks, flags, operation, inspect=inspect
+        )
 
 
 def failure(future: "Future[Reduction]", kind: type[AllReduceError], why: str) -> None:

@@ -66,6 +66,18 @@ def constants(**changed: object) -> Constants:
     return {"SMALL": 7, "LARGE": 1 << 63, "WEIGHTS": weights, "STATE": SlotState, **changed}
 
 
+def test_a_library_calls_its_own_functions_and_not_others_of_the_same_name():
+    def library(answer: int, mode: int) -> ctypes.CDLL:
+        source = (
+            b"int innet_answer(void) { return %d; } int innet_ask(void) { return innet_answer(); }"
+        )
+        files = {"both.c": source % answer}
+        return ctypes.CDLL(str(compile_library(FLAGS, files.values(), lambda: files)), mode)
+
+    library(1, ctypes.RTLD_GLOBAL)
+    assert library(2, ctypes.RTLD_LOCAL).innet_ask() == 2
+
+
 def test_numbers_arrays_and_enumerations_of_python_are_those_of_c():
     library = ctypes.CDLL(str(compiled(constants())))
     library.large.restype = library.third.restype = ctypes.c_uint64

@@ -1,11 +1,14 @@
 """``innet capture`` shows innet packets, here from capture files."""
 
+import os
 import re
+import signal
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import refuse, run
+from commands import BIN, refuse, run, run_into_full_file
 from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
@@ -120,6 +123,35 @@ def test_shown_packets_can_be_written_to_a_new_file(tmp_path: Path):
     refuse(
         "cannot write .*exists", "innet", "capture", "--read", str(read), "--write", str(written)
     )
+
+
+def test_what_nobody_reads_or_no_disk_takes_is_no_end_of_the_capture(tmp_path: Path):
+    read, written = tmp_path / "rack.pcap", tmp_path / "innet.pcapng"
+    write_capture(read)
+    full = run_into_full_file("innet", "capture", "--read", str(read), "--write", str(written))
+    assert full.returncode == 1
+    assert full.stderr.endswith("error: [Errno 28] No space left on device\n")  # not of `written`
+    shown = [str(BIN / "innet"), "capture", "--read", str(read)]
+    head = subprocess.run(
+        ["bash", "-c", '"$@" | true; exit ${PIPESTATUS[0]}', "bash", *shown],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (head.returncode, head.stderr) == (1, "")
+
+
+def test_ctrl_c_ends_a_capture_with_the_usual_code(tmp_path: Path):
+    capture, pipe = tmp_path / "rack.pcap", tmp_path / "pipe"
+    write_capture(capture)
+    os.mkfifo(pipe)
+    command = [str(BIN / "innet"), "capture", "--read", str(pipe)]
+    with (
+        os.fdopen(os.open(pipe, os.O_RDWR), "wb", buffering=0) as packets,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        packets.write(capture.read_bytes())
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
 
 
 def test_only_a_jobs_packets_are_shown_or_those_of_one_of_its_workers():

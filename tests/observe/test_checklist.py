@@ -54,6 +54,13 @@ def test_a_folder_without_certificates_is_a_problem(tmp_path: Path):
     assert f"there is no {tmp_path}/ca.pem" in finding.statement
 
 
+def test_without_certificates_only_they_are_blamed(tmp_path: Path):
+    environment = {**WELL, "INNET_TLS": str(tmp_path), "INNET_CONTROLLER": "127.0.0.1:1"}
+    finding = found("job", **environment)
+    assert finding.severity == Severity.NOTE
+    assert "the controller does not say whether it may join" in finding.statement
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "severity", "words"),
     [

@@ -179,6 +179,40 @@ def test_counters_that_began_anew_count_from_zero():
     assert "has grown by 5 in 1.0 s, to 5" in all_text(finding)
 
 
+def test_counters_that_could_not_be_read_before_have_not_grown():
+    """The controller had just been started again, and had not reached the switches yet."""
+    situation = Situation.well()
+    situation.racks(raised=1000, stale=7)
+    situation.stalls(1, 2, lacking=(0,))
+    situation.says(0, busy=False)
+    situation.counts(1, refused=800)
+    situation.job.counters.stale = 7
+    before, switch = situation.before
+    before.ClearField("counters")
+    del switch.port_counters[:]
+    for each in before.tree:
+        each.ClearField("counters")
+    found = found_by(situation)
+    assert set(found) == {
+        ("idle", "worker 0"), ("rack_missing", "switch left"), ("history", "port 1 of tor"),
+    }  # fmt: skip
+
+
+def test_counts_of_which_a_new_controller_has_not_heard_before_have_not_grown():
+    situation = Situation.well()
+    for rank in range(WORKERS):
+        situation.works(rank, corrupted=700, retransmissions=700)
+        situation.before[0].members[rank].ClearField("progress")
+    assert diagnose(situation.observation) == []
+
+
+def test_where_all_contributions_are_needed_none_comes_too_late():
+    """A copy may: a worker has sent the packet twice, and the network has delayed the second one."""
+    situation = Situation.well()
+    situation.job.counters.stale = 5
+    assert diagnose(situation.observation) == []
+
+
 def test_two_workers_that_are_missing_are_both_named():
     situation = Situation.well()
     situation.stalls(0, lacking=(1, 2))

@@ -1,6 +1,7 @@
 """`innet doctor` and `innet top` in a real rack with a fault."""
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -216,6 +217,23 @@ def test_top_goes_on_until_ctrl_c(scene: Scene):
         top.send_signal(signal.SIGINT)
         _, stderr = top.communicate(timeout=WITHIN)
     assert (top.returncode, stderr) == (130, "")
+
+
+def test_after_sigterm_top_leaves_the_terminal_as_it_was(scene: Scene):
+    command = [str(BIN / "innet"), "top", "--interval", "0.1", "--controller", scene.tor.controller]
+    ours, its = os.openpty()
+    with subprocess.Popen(command, stdout=its, env={**os.environ, "TERM": "xterm"}) as top:
+        os.close(its)
+        said = b""
+        while scene.name.encode() not in said:
+            said += os.read(ours, 65536)
+        top.send_signal(signal.SIGTERM)
+        with contextlib.suppress(OSError):  # it has closed the terminal
+            while more := os.read(ours, 65536):
+                said += more
+    os.close(ours)
+    assert top.returncode == 128 + signal.SIGTERM
+    assert said.endswith(b"\x1b[?25h\x1b[?1049l")  # the cursor is shown, the first screen is back
 
 
 def test_top_of_a_job_that_is_not_there_ends_with_code_2(scene: Scene):

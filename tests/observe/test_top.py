@@ -1,15 +1,19 @@
 """The tables of `innet top` for made-up samples."""
 
+import contextlib
 import io
 import itertools
 import re
+import signal
 import time
 from collections.abc import Iterator
 
 import pytest
+from mortal import MortalController
 from rich.console import Console
 
-from innet.observe import top
+from innet.errors import ControllerUnreachable
+from innet.observe import overview, top
 from innet.observe.overview import Overview, read_overview
 from innet.observe.rates import Rates, RateTracker
 from innet.observe.sample import Sample, sample_job
@@ -81,13 +85,13 @@ def test_a_heartbeat_is_the_same_one_although_the_controller_answers_late():
 
 def test_the_time_that_switches_take_does_not_count_as_a_workers(monkeypatch: pytest.MonkeyPatch):
     class Controller:
-        def ListSwitches(self, _: pb.ListSwitchesRequest) -> pb.ListSwitchesResponse:  # noqa: N802
+        def ListSwitches(self, _: pb.ListSwitchesRequest, **_more) -> pb.ListSwitchesResponse:  # noqa: N802
             return pb.ListSwitchesResponse(switches=[pb.Switch(name="tor")])
 
-        def GetSwitch(self, _: pb.GetSwitchRequest) -> pb.Switch:  # noqa: N802
+        def GetSwitch(self, _: pb.GetSwitchRequest, **_more) -> pb.Switch:  # noqa: N802
             return pb.Switch(name=f"tor{next(takes)}")
 
-        def GetJob(self, _: pb.GetJobRequest) -> pb.Job:  # noqa: N802
+        def GetJob(self, _: pb.GetJobRequest, **_more) -> pb.Job:  # noqa: N802
             job = sample(0.0, silent=now[0] - 100.0).job
             next(takes)
             return job
@@ -109,6 +113,19 @@ def test_a_worker_that_joined_again_counts_from_zero():
     tracker.update(sample(10.0, exchange=100, packets_sent=9000, chunks_done=9000))
     tracker.update(sample(12.0, exchange=4, packets_sent=800, chunks_done=600, retransmissions=2))
     assert tracker.of_worker("train", 0) == Rates(2.0, 300.0, 400.0, 1.0, 1.0)
+
+
+def test_a_controller_that_has_just_taken_over_knows_no_counts_and_they_are_not_0():
+    tracker, unknown = RateTracker(), sample(12.0)
+    for each in unknown.job.members:
+        each.ClearField("progress")
+    for tracked in (sample(10.0, chunks_done=50_000), unknown, sample(13.0, chunks_done=50_030)):
+        tracker.update(tracked)
+    assert tracker.of_worker("train", 0) == Rates(chunks=10.0)
+    tracker = RateTracker()
+    for tracked in (unknown, sample(13.0, chunks_done=50_030)):
+        tracker.update(tracked)
+    assert tracker.of_worker("train", 0) is None
 
 
 def test_of_a_worker_that_is_silent_no_rate_is_known():
@@ -143,6 +160,13 @@ def test_rates_are_shown_from_the_second_moment_on():
     assert tor == ["tor", "yes", "32 of 1024", "2", "820 (+10/s)", "0", "3"]
 
 
+def test_counters_of_a_switch_that_answers_again_have_not_grown():
+    screen = Screen()
+    screen.show(Overview(10.0, (), (pb.Switch(name="tor"),)))
+    [_, tor] = lines(screen, Overview(12.0, (), (switch(800),)))[1:]
+    assert tor[3:] == ["2", "800", "0", "3"]
+
+
 def test_one_job_is_shown_with_its_workers():
     shown = lines(Screen(), Overview(10.0, (sample(10.0, 0.3),), (switch(0),), detailed=True))
     worker = ["1", "2", "10.0.0.2:20000", "0", "100 of 391", "-", "-", "-", "-", "32"]
@@ -160,7 +184,14 @@ def test_a_job_over_several_switches_is_shown_with_what_each_does_and_where_sums
         rows = lines(screen, overview)
     assert ["left", "pbox", "0, 1", "998", "0", "1,009", "0",
             "left sends its sums up to pbox, and gets no answer"] in rows  # fmt: skip
-    assert ["pbox", "-", "-", "0", "0", "0", "0", ""] in rows
+    assert ["pbox", "-", "-", "-", "-", "-", "-", ""] in rows  # it has not answered
+
+
+def test_a_worker_that_has_not_been_admitted_has_no_port():
+    one = sample(10.0)
+    one.job.members[1].ClearField("address")
+    shown = lines(Screen(), Overview(10.0, (one,), (), detailed=True))
+    assert ["1", "-", "-"] in [row[:3] for row in shown]
 
 
 def test_a_worker_between_two_all_reduces_is_not_stuck_however_long_it_takes():
@@ -175,6 +206,15 @@ def test_a_job_that_waits_shows_for_whom_and_that_is_no_fault_of_the_switch():
     one.job.waiting_s = 7.4
     [_, job, *_] = lines(Screen(), Overview(10.0, (one,), ()))
     assert job[2] == "switch; waits 7 s for worker 1"
+
+
+def test_of_thousands_that_are_waited_for_the_first_are_named():
+    one = sample(10.0)
+    one.job.waiting_for.extend(range(1, MOST_WORKERS))
+    one.job.waiting_s = 7.4
+    [_, job, *_] = lines(Screen(), Overview(10.0, (one,), ()))
+    assert job[2].startswith("switch; waits 7 s for workers 1, 2, 3, ")
+    assert job[2].endswith(", 15, 16 and 4079 more")
 
 
 @pytest.mark.parametrize("path", pb.Path.values())
@@ -211,6 +251,23 @@ def test_the_slots_that_a_job_borrows_or_has_lent_are_shown(slots: int, kept: in
     one.job.slots, one.job.min_slots, one.job.asked_slots = slots, kept, 64
     heads, job, *_ = lines(Screen(), Overview(10.0, (one,), ()))
     assert job[heads.index("slots")] == words
+
+
+def test_a_controller_that_hangs_is_given_up_and_found_again(monkeypatch: pytest.MonkeyPatch):
+    """Its machine may be dead, and a stand-by controller in charge."""
+    monkeypatch.setattr(overview, "_ANSWERS_WITHIN", 0.5)
+    controller = MortalController()
+    try:
+        with contextlib.closing(overview.Overviews(controller.address, None, "")) as overviews:
+            overviews()
+            controller.process.send_signal(signal.SIGSTOP)
+            with pytest.raises(ControllerUnreachable, match="does not answer"):
+                overviews()
+            controller.process.send_signal(signal.SIGCONT)
+            monkeypatch.undo()
+            assert overviews().switches == ()
+    finally:
+        controller.stop()
 
 
 def test_a_screen_is_made_at_once_for_thousands_of_workers():

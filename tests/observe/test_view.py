@@ -18,7 +18,7 @@ FRAME = ENCAPSULATION_BYTES + packet_bytes(64)
 def worker(rank: int, switch: str, port: int, **progress: Any) -> pb.WorkerStatus:
     return pb.WorkerStatus(
         rank=rank, switch=switch, port=port, address=pb.Address(ip=f"10.0.0.{rank + 1}"),
-        progress=pb.Progress(**progress),
+        progress=pb.Progress(**{"window": 32, **progress}),
     )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ class Worker:
         **more,
     ) -> "Future[Reduction]":  # fmt: skip
         flags = np.zeros(len(chunks), np.uint16) if flags is None else flags
-        return self.pool.submit(self.exchanges.all_reduce, chunks, operation, flags, **more)
+        return self.pool.submit(self.exchanges.all_reduce, chunks, flags, operation, **more)
 
     def attend(self) -> None:
         """Do the same as an agent between two exchanges."""

@@ -34,7 +34,7 @@ def healthy() -> tuple[pb.Job, pb.Switch]:
     job = pb.Job(
         name="train", switch="tor", id=1, term=7, workers=WORKERS, quorum=WORKERS, lanes=64,
         slots=SLOTS, asked_slots=SLOTS, min_slots=SLOTS, joined=range(WORKERS),
-        path=pb.PATH_SWITCH, members=members, worker_lease_s=3.0,
+        path=pb.PATH_SWITCH, members=members, worker_lease_s=3.0, counters=pb.Counters(),
     )  # fmt: skip
     switch = pb.Switch(
         name="tor", grpc_address="10.0.9.1:9559", ports=range(1, 5), lanes=64, slots=8192,
@@ -51,6 +51,7 @@ class Situation:
     before: tuple[pb.Job, pb.Switch]
     after: tuple[pb.Job, pb.Switch]
     others: tuple[pb.Switch, ...] = ()
+    others_before: tuple[pb.Switch, ...] = ()
 
     @classmethod
     def well(cls) -> "Situation":
@@ -59,7 +60,8 @@ class Situation:
     @property
     def observation(self) -> Observation:
         return Observation(
-            Sample(10.0, *self.before), Sample(10.0 + SECONDS, *self.after, self.others)
+            Sample(10.0, *self.before, self.others_before),
+            Sample(10.0 + SECONDS, *self.after, self.others),
         )
 
     @property
@@ -88,9 +90,9 @@ class Situation:
     def racks(self, **growth: int) -> None:
         """Put the job's switch above two racks, and let counters of the right one grow."""
         for job, _ in (self.before, self.after):
-            job.tree.add(switch="tor")
-            job.tree.add(switch="left", parents=["tor"], workers=[0])
-            job.tree.add(switch="right", parents=["tor"], workers=[1, 2])
+            job.tree.add(switch="tor", counters=pb.Counters())
+            job.tree.add(switch="left", parents=["tor"], workers=[0], counters=pb.Counters())
+            job.tree.add(switch="right", parents=["tor"], workers=[1, 2], counters=pb.Counters())
             for each in job.members:
                 each.switch = "right" if each.rank else "left"
         for name, by in growth.items():

@@ -36,8 +36,36 @@ def _(it: Situation) -> None:
     it.without(2, from_the_start=False)
 
 
+@case(
+    "departed/behind a quorum", "worker 2", Severity.WARNING, "has left the job", "gone on without"
+)
+def _(it: Situation) -> None:
+    it.job.quorum = 2
+    it.without(2)
+    it.job.departures.add(
+        rank=2, ago_s=12.0, reason="the other workers have gone on without this one"
+    )
+
+
+@case("not_joined/with a quorum", "worker 2", Severity.WARNING, "worker 2 has not joined")
+def _(it: Situation) -> None:
+    it.job.quorum = 2
+    it.without(2)
+
+
 @case("no_hello", "worker 1", Severity.PROBLEM, "no hello packet", "10.255.255.254", "INNET_LINK")
 def _(it: Situation) -> None:
+    for job, _ in (it.before, it.after):
+        job.members[1].ClearField("address")
+        job.members[1].ClearField("progress")
+
+
+@case(
+    "no_hello/in a rack", "worker 1", Severity.PROBLEM, "tor has", "right has", "ports", "1, 2, 9"
+)
+def _(it: Situation) -> None:
+    it.racks()
+    it.others = (pb.Switch(name="right", reachable=True, ports=[1, 2, 9]),)
     for job, _ in (it.before, it.after):
         job.members[1].ClearField("address")
         job.members[1].ClearField("progress")
@@ -199,8 +227,10 @@ def _(it: Situation) -> None:
 @case("corrupted/in a rack", "worker 1", Severity.WARNING, "at port 2 of right", "by 3 in 1.0 s")
 def _(it: Situation) -> None:
     it.racks()
-    counters = pb.PortCounters(port=2, corrupted=3)
-    it.others = (pb.Switch(name="right", reachable=True, port_counters=[counters]),)
+    it.others_before, it.others = (
+        (pb.Switch(name="right", reachable=True, port_counters=[counters]),)
+        for counters in (pb.PortCounters(port=2), pb.PortCounters(port=2, corrupted=3))
+    )
 
 
 @case("congestion", "worker 2", Severity.WARNING, "window to 4 of 32 chunks", "0.20 ms")

@@ -5,13 +5,17 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 import typer
 from commands import BIN, refuse, run, run_into_full_file, run_on_full_disk, serving
+from preforked import Process
 from racks import TIMEOUTS, WITHIN, free_cables
 from switches import Switch, running_switch
 
@@ -122,6 +126,34 @@ def test_nothing_is_left_of_a_token_file_when_no_job_is_created(controller: str,
     assert not os.path.lexists(path)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_of_a_token_file_after_a_signal(tmp_path: Path, number: signal.Signals):
+    path, asked, done = tmp_path / "token", threading.Event(), threading.Event()
+
+    def never(*_: object) -> None:
+        asked.set()
+        done.wait()
+
+    class Silent(grpc.GenericRpcHandler):
+        def service(self, _: object) -> grpc.RpcMethodHandler:
+            return grpc.unary_unary_rpc_method_handler(never)
+
+    server = grpc.server(ThreadPoolExecutor(1), [Silent()])
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    create = ["job", "create", "secret", "--switch", "tor", "--workers", "1"]
+    options = ["--token-file", str(path), "--controller", address]
+    try:
+        with Process("innet", *create, *options) as process:
+            assert asked.wait(WITHIN)
+            process.send_signal(number)
+            assert process.wait(WITHIN) == 128 + number
+    finally:
+        done.set()
+        server.stop(0).wait()
+    assert not os.path.lexists(path)
+
+
 @pytest.mark.parametrize("link", [False, True])
 def test_no_token_is_written_to_what_is_there_already(tmp_path: Path, link: bool):
     """Anybody may have made it: a file would stay theirs, and a link leads where they want."""
@@ -171,7 +203,7 @@ def test_a_switch_is_removed_and_can_be_added_again(switch: Switch):
             )
             assert "slots 0 to 15 of tor" in innet(create)
             more = "job create more --switch tor --workers 1"
-            assert "there are 1 jobs, and no more are allowed" in innet(more, code=2)
+            assert "the controller has 1 job, and no more are allowed" in innet(more, code=2)
             assert "the switch 'tor' is in use: delete 'j' first" in innet("switch remove tor", 2)
             innet("job delete j")
             assert innet("switch remove tor") == "switch tor removed\n"

@@ -13,6 +13,7 @@ from processes import Group, process_group
 from racks import Rack, rack
 
 import innet.torch
+from innet.errors import UnsupportedTensor
 from innet.rpc import innet_pb2 as pb
 
 SIZE = 4
@@ -288,6 +289,47 @@ def strided(rank: int, rows: int) -> list[str]:
 def test_ranks_whose_tensors_have_different_strides_move_the_same_elements(group: Group, rows: int):
     """Gloo moves memory and not elements, and ranks that chose it would wait for the others."""
     assert group.run(strided, rows, within=30) == [[]] * SIZE
+
+
+def unwritable(rank: int) -> list[str]:
+    """Give collectives tensors whose elements share memory, or over Gloo have others between them."""
+    own, shared = torch.ones(3), torch.zeros(1).expand(3)
+    gaps = torch.zeros(4, 4, dtype=torch.float64)[:, 1]
+    calls: list[Callable[[], Any]] = [
+        lambda: dist.all_reduce(shared),
+        lambda: dist.all_gather([shared] * SIZE, own),
+        lambda: dist.all_gather_into_tensor(shared.expand(SIZE, 3), own),
+        lambda: dist.reduce_scatter_tensor(shared, torch.ones(3 * SIZE)),
+        lambda: dist.all_reduce(gaps),
+        lambda: dist.reduce(gaps, 0),
+    ]
+    said = []
+    for call in calls:
+        try:
+            call()
+            said.append("")
+        except UnsupportedTensor as problem:
+            said.append(str(problem).split(":")[0])
+    # A tensor that is only read may have any memory.
+    dist.broadcast(shared if rank == 1 else own, 1)
+    dist.reduce(own if rank == 1 else shared, 1)
+    said.append(str(own.tolist()))
+    return said
+
+
+def test_tensors_that_cannot_be_written_are_refused_and_the_group_goes_on(group: Group):
+    """Gloo would write beyond them, and the switch's result ended the group."""
+    expanded = (
+        "a collective cannot write its result to an expanded tensor, whose elements share memory"
+    )
+    over_gloo = (
+        "Gloo would carry this {} (dtype), and mistake what lies between the elements of a tensor "
+        "for elements"
+    )
+    for rank, found in enumerate(group.run(unwritable)):
+        assert found[:4] == [expanded] * 4
+        assert found[4:6] == [over_gloo.format(name) for name in ("allreduce", "reduce")]
+        assert found[6] == str([float(rank == 1)] * 3)
 
 
 def uneven(rank: int) -> list[float]:

@@ -16,7 +16,7 @@ from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, created_job, translated, write_token
 from innet.rpc.plain import as_plain
-from innet.rpc.words import PATHS, left_out, slots_text, workers_text
+from innet.rpc.words import PATHS, counted, left_out, slots_text
 from innet.terminal.console import console, drop_output, say, say_json
 from innet.terminal.options import MOST, AsJson, ControllerAddress, TlsFolder
 from innet.terminal.tables import folding_table
@@ -132,7 +132,7 @@ def _show_new(
     if token_file:
         token = f'"$(cat {quote(str(token_file))})"'
     say(
-        f"job {job.name}: {workers_text(job.workers)}, {_slots(job)}, {job.lanes} lanes\n"
+        f"job {job.name}: {counted(job.workers, 'worker')}, {_slots(job)}, {job.lanes} lanes\n"
         f"workers find it with INNET_CONTROLLER={quote(address)} INNET_JOB={quote(job.name)} "
         f"INNET_TOKEN={token}"
     )

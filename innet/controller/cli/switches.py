@@ -133,7 +133,8 @@ def show(
         return
     table = Table(show_header=False)
     table.add_row("switch", f"{switch.name} at {switch.grpc_address}, device {switch.device_id}")
-    table.add_row("reachable", reachable(switch))
+    why = f": {switch.problem}" if switch.problem else ""
+    table.add_row("reachable", f"{reachable(switch)}{why}")
     table.add_row("address", f"{switch.service.ip}, {switch.service.mac}")
     table.add_row("target", switch.target)
     table.add_row("lanes", str(switch.lanes))

@@ -28,6 +28,7 @@ from innet.controller.switches.supervisor import Supervisor
 from innet.errors import AlreadyExists, ControllerError, NoCapacity, SwitchError, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.tokens import new_token, token_digest
+from innet.rpc.words import counted
 
 _LAST_ID = 0xFFFF
 _log = structlog.get_logger("innet.controller")
@@ -150,7 +151,9 @@ class JobRequests:
     def _check_most_jobs(self) -> None:
         quota, jobs = self._registry.policy.most_jobs, len(self._registry.jobs)
         if quota and jobs >= quota:
-            raise NoCapacity(f"there are {jobs} jobs, and no more are allowed: delete one")
+            raise NoCapacity(
+                f"the controller has {counted(jobs, 'job')}, and no more are allowed: delete one"
+            )
         if jobs == _LAST_ID:
             raise NoCapacity(f"there are {jobs} jobs, as many as there are numbers for: delete one")
 
@@ -168,8 +171,8 @@ class JobRequests:
             check_quota()
             if waiting:
                 raise NoCapacity(
-                    f"{len(waiting)} jobs whose workers are all there wait for slots of this switch "
-                    "already: use --queue to wait behind them"
+                    f"a queue of {counted(len(waiting), 'job')}, whose workers are all there, waits for "
+                    "slots of this switch: use --queue to wait behind them"
                 )
             entries = fabric.most_entries(request.workers)
             return self._registry.allocate(names, slots, entries)

@@ -134,7 +134,11 @@ class Roster:
         if self.missing:
             return f"there is no fallback while {self.missing} of the workers are missing"
         without = [str(each.rank) for each in self.admitted if not each.fallback]
-        return f"worker {', '.join(without)} has no fallback" if without else ""
+        if not without:
+            return ""
+        if len(without) == len(self.admitted):
+            return "no worker has a fallback"
+        return f"some workers have no fallback: {', '.join(without)}"
 
     @property
     def nonces(self) -> set[int]:

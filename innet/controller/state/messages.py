@@ -177,7 +177,7 @@ def tree_view(job: Job) -> list[pb.JobSwitch]:
             parents=dict.fromkeys(
                 share.uplink.parent for share in plan.get(switch, ()) if share.uplink
             ),
-            workers=[rank for rank, where in at.items() if where.switch == switch],
+            workers=sorted(rank for rank, where in at.items() if where.switch == switch),
         )
         for switch in plan or job.spec.switches
     ]

@@ -89,11 +89,14 @@ class Store:
                 self._open()
                 stack.pop_all()
         except (sqlite3.Error, ValueError, OverflowError) as problem:
-            if getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
+            code = getattr(problem, "sqlite_errorcode", 0)
+            if code == sqlite3.SQLITE_BUSY:
                 raise StateInUse(
                     f"{self._where} is the state of another controller that runs: stop that one, or name "
                     "another file; with --standby this one waits"
                 ) from None
+            if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN):  # the file may be sound
+                raise UsageError(f"cannot keep the state in {self._where}: {problem}") from None
             raise UsageError(_unusable(self._where, problem)) from None
 
     def close(self) -> None:
@@ -206,6 +209,7 @@ class Store:
         run("PRAGMA locking_mode = EXCLUSIVE")
         run("PRAGMA foreign_keys = ON")
         [[application]], [[version]] = run("PRAGMA application_id"), run("PRAGMA user_version")
+        _check_version(self._where, version)
         if application and version < SCHEMA_VERSION:
             self._back_up(f"{self._where}.v{version}")
         run("BEGIN EXCLUSIVE")  # fails if another controller has it
@@ -344,7 +348,7 @@ def _check_file(path: pathlib.Path) -> None:
     try:
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
-        with path.open("rb") as file:
+        with path.open("r+b") as file:
             header = file.read(_HEADER.size)
     except OSError as problem:
         raise UsageError(f"cannot keep the state in {path}: {problem.strerror}") from None
@@ -357,9 +361,17 @@ def _check_file(path: pathlib.Path) -> None:
         raise UsageError(_unusable(str(path), "it is something else's"))
     if not version:
         raise UsageError(_unusable(str(path), "it has no version"))
+    _check_version(str(path), version)
+
+
+def _check_version(where: str, version: int) -> None:
+    """Raise UsageError for the version of a newer file.
+
+    The header does not have it yet if the controller that has upgraded the file was killed.
+    """
     if version > SCHEMA_VERSION:
         raise UsageError(
-            f"{path} is of a newer version of innet (format {version}; this one knows "
+            f"{where} is of a newer version of innet (format {version}; this one knows "
             f"{SCHEMA_VERSION}): use that version, or another file"
         )
 

@@ -142,8 +142,8 @@ def check_job(request: pb.CreateJobRequest) -> None:
         raise UsageError(f"{request.workers} workers: a job has 1 to {MOST_WORKERS}")
     if request.quorum > request.workers:
         raise UsageError(
-            f"a quorum of {request.quorum} is more than the job's {request.workers} workers: give fewer, "
-            "or 0 for all of them"
+            f"a quorum of {request.quorum} is more than the job's "
+            f"{words.counted(request.workers, 'worker')}: give fewer, or 0 for all of them"
         )
     quorum = request.quorum or request.workers
     if request.min_workers > quorum:

@@ -16,6 +16,7 @@ from innet.errors import SwitchError
 from innet.p4runtime import code_pb2, p4runtime_pb2_grpc
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import tls
+from innet.rpc.words import counted
 
 _ANSWER_WITHIN = 5.0
 _NO_PROGRAM = grpc.StatusCode.FAILED_PRECONDITION
@@ -49,8 +50,9 @@ def check_unclaimed(
         )
     if workers:
         raise SwitchTaken(
-            f"the switch at {address} holds entries of {workers} workers, and no controller is "
-            "connected: start their controller again and delete its jobs, or use --force to remove them"
+            f"the switch at {address} holds entries of {counted(workers, 'worker')}, and no controller "
+            "is connected: start their controller again and delete its jobs, or use --force to remove "
+            "them"
         )
 
 

@@ -2,7 +2,8 @@
 
 Seide, Fu, Droppo, Li and Yu, "1-Bit Stochastic Gradient Descent", Interspeech 2014; Karimireddy,
 Rebjock, Stich and Jaggi, "Error Feedback Fixes SignSGD", ICML 2019, algorithm 2. A key identifies a
-tensor. For every tensor a worker keeps a residual e in float32, zero at first:
+tensor. It may be a tuple of weak references: when an object that they refer to ends, so does the
+residual. For every tensor a worker keeps a residual e in float32, zero at first:
 
     p = g + e;    contribute Q(p);    e <- p - Q(p).
 
@@ -17,6 +18,7 @@ If the scale that the workers agreed on is not finite, the result is NaN for all
 """
 
 from collections.abc import Hashable
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -49,4 +51,10 @@ class Residuals:
         if not counted.all():
             rest[~counted] = corrected[~counted]
         rest[~(abs(rest) < _INFINITY)] = 0
+        for ended in filter(_has_ended, list(self._kept)):
+            del self._kept[ended]
         self._kept[key] = rest
+
+
+def _has_ended(key: Hashable) -> bool:
+    return isinstance(key, tuple) and any(isinstance(of, ref) and of() is None for of in key)

@@ -10,14 +10,14 @@ from rich.table import Table
 
 from innet.errors import UsageError
 from innet.rpc.addresses import check_plain_text
+from innet.servers.memory import bytes_of
 from innet.telemetry import logs
 from innet.terminal.console import console, say
 from innet.terminal.options import LogFormat, LogFormatted, MetricsAddress, ServedAddress, Verbose
 from innet.terminal.signals import StopRequest
 
 DEFAULT_ADDRESS = "127.0.0.1:19791"
-_GIB = 1 << 30  # bytes
-_MOST_GIB, _MOST_MEGABYTES = 1 << 30, 1_000_000
+_MOST_MEGABYTES = 1_000_000
 
 app = typer.Typer(
     no_args_is_help=True, help="Run parameter servers, which sum gradients without a switch."
@@ -155,10 +155,3 @@ def bench(
         f"{rate.bytes_per_second / 1e6:.0f}",
     )  # fmt: skip
     console().print(table)
-
-
-def bytes_of(memory: float) -> int:
-    """Return the bytes of the option ``--memory``, given in GiB. Raises UsageError."""
-    if not memory < _MOST_GIB:
-        raise UsageError(f"--memory {memory:g}: it has to be a number of GiB below {_MOST_GIB}")
-    return int(memory * _GIB)

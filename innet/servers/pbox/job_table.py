@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from innet.errors import InnetError, NoCapacity, NotAuthorized, UsageError
+from innet.rpc.words import counted
 from innet.servers.pbox.cores import Core
 from innet.servers.pbox.jobs import Member, ServedJob
 from innet.servers.pbox.messages import Registration
@@ -44,7 +45,8 @@ class JobTable:
         """
         described = registration.cores[registration.server]
         if described != len(self._cores):
-            raise UsageError(f"this server has {len(self._cores)} cores, not {described}")
+            own = counted(len(self._cores), "core")
+            raise UsageError(f"this server has {own}, not {described}")
         if job := self._add(registration, member):
             return job
         with self._creating:

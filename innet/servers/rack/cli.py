@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from innet.errors import UsageError
-from innet.servers.pbox.cli import bytes_of
+from innet.servers.memory import bytes_of
 from innet.switch.serving import (
     DEFAULT_GRPC_ADDRESS,
     Cores,
