@@ -144,6 +144,20 @@ def values_at(metrics):
     return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_bench_ends_at_once_when_it_is_told(number):
+    with serving("--metrics-addr", "127.0.0.1:0") as process:
+        address, metrics = announced(process, "pbox"), announced(process, "Metrics")
+        command = ["pbox", "bench", address, "--workers", "1", "--megabytes", "1"]
+        with subprocess.Popen([str(BIN / "innet"), *command, "--steps", "100000000"]) as worker:
+            try:
+                until(lambda: updates(metrics) > 0)
+                worker.send_signal(number)
+                assert worker.wait(WITHIN) == 128 + number
+            finally:
+                worker.kill()
+
+
 def test_what_is_wrong_is_said():
     refuse("--address 'nowhere' is not HOST:PORT", "innet", "pbox", "serve", "--address", "nowhere")
     serve = ("innet", "pbox", "serve", "--address")
