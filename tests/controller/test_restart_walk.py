@@ -1,7 +1,9 @@
 """The controller dies at any of its writes, while jobs, switches and workers come, go and change.
 
 What clients and workers were told stays true, the file always has the controller's state, no slot is two
-jobs', and no worker is asked for a result that it does not have. ``INNET_WALKS=1000`` is the long mode.
+jobs', and no worker is asked for a result that it does not have.
+
+``INNET_RESTART_WALKS=1000`` is the long mode.
 """
 
 import contextlib
@@ -23,7 +25,7 @@ from innet.errors import InnetError
 from innet.rpc import innet_pb2 as pb
 from innet.wire.frames import Address
 
-WALKS, STEPS = int(os.environ.get("INNET_WALKS", "12")), 120
+WALKS, STEPS = int(os.environ.get("INNET_RESTART_WALKS", "12")), 120
 JOBS = ("a", "b", "c", "d")
 UPLINKS = {
     "one": (), "two": (), "solo": (),
