@@ -89,15 +89,7 @@ class Store:
                 self._open()
                 stack.pop_all()
         except (sqlite3.Error, ValueError, OverflowError) as problem:
-            code = getattr(problem, "sqlite_errorcode", 0)
-            if code == sqlite3.SQLITE_BUSY:
-                raise StateInUse(
-                    f"{self._where} is the state of another controller that runs: stop that one, or name "
-                    "another file; with --standby this one waits"
-                ) from None
-            if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN):  # the file may be sound
-                raise UsageError(f"cannot keep the state in {self._where}: {problem}") from None
-            raise UsageError(_unusable(self._where, problem)) from None
+            raise _unopened(self._where, problem) from None
 
     def close(self) -> None:
         """Close the file."""
@@ -341,6 +333,19 @@ def _add_events(database: sqlite3.Connection, job: str, events: Iterable[DatedEv
     database.execute(
         "DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - ?", (_MOST_EVENTS,)
     )
+
+
+def _unopened(where: str, problem: Exception) -> UsageError:
+    """Return the error for a file that cannot be opened."""
+    code = getattr(problem, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_BUSY:
+        return StateInUse(
+            f"{where} is the state of another controller that runs: stop that one, or name another file; "
+            "with --standby this one waits"
+        )
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN):  # the file may be sound
+        return UsageError(f"cannot keep the state in {where}: {problem}")
+    return UsageError(_unusable(where, problem))
 
 
 def _check_file(path: pathlib.Path) -> None:
