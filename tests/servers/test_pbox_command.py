@@ -3,6 +3,7 @@
 import contextlib
 import re
 import signal
+import socket
 import subprocess
 import urllib.request
 
@@ -142,6 +143,21 @@ def values_at(metrics):
     with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=WITHIN) as answer:
         lines = answer.read().decode().splitlines()
     return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_bench_that_waits_for_a_server_ends_when_it_is_told(number):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(WITHIN)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        command = [str(BIN / "innet"), "pbox", "bench", address, "--workers", "2"]
+        with subprocess.Popen(command) as worker:
+            try:
+                with server.accept()[0]:
+                    worker.send_signal(number)
+                    assert worker.wait(50) == 128 + number  # a server has a minute to answer
+            finally:
+                worker.kill()
 
 
 def test_what_is_wrong_is_said():

@@ -8,12 +8,13 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from innet.machine import threads
 from innet.servers.pbox.client import connect
 from innet.servers.pbox.optimizers import Optimizer
 from innet.servers.pbox.placement import CHUNK_BYTES
@@ -57,7 +58,7 @@ def measure(
     start = threading.Barrier(workers)
     job = f"zero-compute-engine-{uuid.uuid4()}"  # another measurement may use the same servers
 
-    def zero_compute_engine(rank: int) -> tuple[float, float]:
+    def zero_compute_engine(rank: int, future: Future[tuple[float, float]]) -> None:
         try:
             with connect(
                 addresses, job=job, rank=rank, workers=workers, keys=[floats],
@@ -70,13 +71,17 @@ def measure(
                 began = time.perf_counter()
                 for _ in range(steps):
                     client.push_pull(gradients, out)
-                return began, time.perf_counter()
-        except BaseException:
+                ended = time.perf_counter()
+            future.set_result((began, ended))
+        except BaseException as problem:  # noqa: BLE001 - the caller raises it
             start.abort()
-            raise
+            future.set_exception(problem)
 
-    with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(zero_compute_engine, rank) for rank in range(workers)]
+    futures: list[Future[tuple[float, float]]] = [Future() for _ in range(workers)]
+    for each in enumerate(futures):
+        # After Ctrl-C, nothing waits for these threads.
+        threads.start(threading.Thread(target=zero_compute_engine, args=each, daemon=True))
+    wait(futures)
     problems = [problem for each in futures if (problem := each.exception())]
     if problems:  # raise the first failure, not the barrier that it broke
         raise min(problems, key=lambda each: isinstance(each, threading.BrokenBarrierError))
