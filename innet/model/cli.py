@@ -20,6 +20,18 @@ from innet.model.links import (
     parse_range,
     parse_time,
 )
+from innet.model.options import (
+    AsJson,
+    Background,
+    Lanes,
+    Latency,
+    LinkName,
+    Oversubscription,
+    RackCount,
+    Size,
+    SlotCount,
+    SpineCount,
+)
 from innet.model.predict import Workload, predictions
 from innet.model.tables import print_predictions, print_scaling
 from innet.terminal.console import console
@@ -29,50 +41,6 @@ app = typer.Typer(
     no_args_is_help=True, help="Predict the time that training takes, by formula and simulation."
 )
 _out = console(soft_wrap=True)
-
-Size = Annotated[
-    str, typer.Option("--model-size", help="Size of the gradients in bytes, as in 100M.")
-]
-LinkName = Annotated[
-    str,
-    typer.Option(
-        "--link",
-        help="Link rate in bits per second, as in 10G, or a link of EASGD's Table 2: fdr, qdr, ne020.",
-    ),
-]
-Latency = Annotated[
-    str,
-    typer.Option(
-        help="Latency of a link, in seconds or as in 5us. A link given by name has its own."
-    ),
-]
-SlotCount = Annotated[int, typer.Option(min=1, max=65536, help="Chunks in flight in the switch.")]
-Lanes = Annotated[int, typer.Option(min=1, help="Integers per packet.")]
-RackCount = Annotated[
-    int,
-    typer.Option(
-        "--racks", min=1, help="Rack switches. If there are several, switches are above them."
-    ),
-]
-SpineCount = Annotated[
-    int,
-    typer.Option(
-        "--spines",
-        min=1,
-        help="Switches above the racks. If there are several, a core is above them.",
-    ),
-]
-Oversubscription = Annotated[
-    float,
-    typer.Option(
-        help="The rate of all links below a switch, divided by that of its links upwards; 0: a link "
-        "upwards has the rate of a worker's link."
-    ),
-]
-Background = Annotated[
-    float, typer.Option(help="The share of every link that other traffic takes, from 0 to below 1.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
