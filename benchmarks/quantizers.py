@@ -73,7 +73,7 @@ class Room:
         self._flags: list[Flags] = [np.empty(0, np.uint16)] * workers
 
     def meet(
-        self, rank: int, chunks: Integers, operation: Operation, flags: Flags, inspect: Inspect
+        self, rank: int, chunks: Integers, flags: Flags, operation: Operation, inspect: Inspect
     ) -> Reduction:
         """Make one exchange, as the switch would."""
         self._lanes[rank], self._flags[rank] = chunks, flags
@@ -99,12 +99,12 @@ class Desk:
     def all_reduce(
         self,
         chunks: Integers | Scaling,
-        operation: Operation,
         flags: Flags,
+        operation: Operation,
         inspect: Inspect = lambda _: None,
     ) -> Reduction:
         """See :meth:`innet.host.exchanges.Exchanges.all_reduce`."""
-        return self._room.meet(self._rank, integers_of(chunks), operation, flags, inspect)
+        return self._room.meet(self._rank, integers_of(chunks), flags, operation, inspect)
 
 
 @contextlib.contextmanager

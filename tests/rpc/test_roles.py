@@ -119,7 +119,7 @@ def test_the_commands_say_what_is_left_out(rack: SecuredRack):
         assert ("of-alice" in done.stdout, "of-bob" in done.stdout) == (True, False)
     mine = run("innet", "doctor", "of-alice", "--interval", "0.1", **where)
     assert mine.returncode == 1  # its worker has not come
-    assert "job of-alice on tor: 0 of 1 workers" in mine.stdout
+    assert "job of-alice on tor: 0 of 1 worker," in mine.stdout
     others = run("innet", "doctor", "of-bob", **where)
     assert (others.returncode, others.stdout) == (2, "")
     assert "the job 'of-bob' is another user's: ask that user or an administrator" in others.stderr

@@ -11,6 +11,7 @@ import threading
 
 import numpy as np
 from commands import BIN
+from waiting import until
 
 from innet.controller.server import ControllerServer
 from innet.host.agent import Agent
@@ -87,6 +88,7 @@ def busy(agent: Agent, stub: object) -> list[list[str]]:
     worker = threading.Thread(target=work)
     worker.start()
     try:
+        until(lambda: sample_job(stub, "job").report(0))  # growth counts from there
         found = diagnose(sample_twice(lambda: sample_job(stub, "job"), 2.0))
     finally:
         stop.set()
