@@ -20,7 +20,7 @@ C_SOURCES = $(shell find innet benchmarks tests -name '*.[ch]')
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
 	@echo 'make test       set up, then lint, type-check and test everything'
-	@echo 'make test-fast  lint without mypy, and the tests that start no process; under a minute, no root needed'
+	@echo 'make test-fast  lint without mypy, and short tests that start no process; under a minute, no root needed'
 	@echo 'make matrix     install innet with several versions of Python, protobuf and PyTorch, and sum'
 	@echo 'make newest     install innet beside the newest PyTorch and the libraries on top of it, gigabytes; run examples'
 	@echo 'make soak       hours of it: 1e8 elements over links with faults, twenty kills, a million packets'
