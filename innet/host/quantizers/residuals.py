@@ -2,8 +2,9 @@
 
 Seide, Fu, Droppo, Li and Yu, "1-Bit Stochastic Gradient Descent", Interspeech 2014; Karimireddy,
 Rebjock, Stich and Jaggi, "Error Feedback Fixes SignSGD", ICML 2019, algorithm 2. A key identifies a
-tensor. It may be a tuple of weak references: when an object that they refer to ends, so does the
-residual. For every tensor a worker keeps a residual e in float32, zero at first:
+tensor. It may be a tuple of weak references: after an object that they refer to has ended, the
+residual goes when a new tensor comes. For every tensor a worker keeps a residual e in float32, zero at
+first:
 
     p = g + e;    contribute Q(p);    e <- p - Q(p).
 
@@ -51,8 +52,9 @@ class Residuals:
         if not counted.all():
             rest[~counted] = corrected[~counted]
         rest[~(abs(rest) < _INFINITY)] = 0
-        for ended in filter(_has_ended, list(self._kept)):
-            del self._kept[ended]
+        if key not in self._kept:  # a new tensor: a known one need not look through all keys
+            for ended in filter(_has_ended, list(self._kept)):
+                del self._kept[ended]
         self._kept[key] = rest
 
 
