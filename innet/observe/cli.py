@@ -136,7 +136,6 @@ def top(
     from innet.observe import top as live
     from innet.observe.overview import Overviews
 
-    INTERRUPTS.catch()  # so that the terminal is left as it was after SIGTERM, too
     with closing(Overviews(address, tls_folder, job)) as overviews:
         if as_json:
             live.run_as_json(overviews, interval, once=once)
