@@ -36,12 +36,9 @@ from innet.host.node_exchanges import NodeExchanges
 from innet.host.privacy import Privacy
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.host.reducer import Reducer
+from innet.host.side_streams import SideStream, SideStreams
 from innet.host.tensor_calls import TensorCall
-from innet.host.tensors import (
-    ReduceOp,
-    summed_by_switch,
-    written,
-)
+from innet.host.tensors import ReduceOp, summed_by_switch
 from innet.host.traffic import Traffic
 from innet.host.waker import Waker
 from innet.host.worker_log import WorkerLog
@@ -67,6 +64,19 @@ class _Call:
     future: "Future[Any]"
     work: Callable[[Exchanges, Reducer], Any]
     finish: Callable[[Any], Any] | None
+    stream: SideStream | None
+
+    def beside(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context of work on the call's tensor."""
+        return self.stream.current() if self.stream else contextlib.nullcontext()
+
+    def finished(self, result: Any) -> Any:
+        """Return the future's result, given the result of the work."""
+        with self.beside():
+            made = self.finish(result) if self.finish else result
+        if self.stream:
+            self.stream.hand_over(made)
+        return made
 
 
 class Agent(Collectives):
@@ -112,6 +122,7 @@ class Agent(Collectives):
         except UsageError:
             self._link.close()
             raise
+        self._side_streams = SideStreams()
         self._calls = CallQueue[_Call](self._serve, self._exchanges.attend, waker)
         self._closed = False
         self._owner = Owner(self)
@@ -220,28 +231,29 @@ class Agent(Collectives):
         by_switch = summed_by_switch(tensor, op, fallback=open_fallback)
         summed = by_switch and op in ("mean", "sum")
         spec = self._reducer.choose_for(tensor, quantizer, key) if summed else EXACT
-        call = TensorCall(
-            tensor, op, by_switch, written(tensor), spec, key, in_place, collective, part
-        )
-        return self.perform(call.reduced, finish, wait=wait)
+        call = TensorCall(tensor, op, by_switch, spec, key, in_place, collective, part)
+        return self.perform(call.reduced, finish, tensor=tensor, wait=wait)
 
     def perform(
         self,
         work: Callable[[Exchanges, Reducer], Any],
         finish: Callable[[Any], Any] | None = None,
         *,
+        tensor: Any = None,
         wait: bool = False,
     ) -> "Future[Any]":
         """Run `work`, which makes exchanges of its own, in the background after all earlier calls.
 
         All workers have to run the same exchanges. An unexpected error of `work` ends the membership,
         because the exchanges that it has skipped are missing. An error of `finish` is only the future's.
+        If both work on a `tensor` of a GPU, they follow what the caller has queued there by now.
         `finish` and `wait` are those of :meth:`submit`. Raises AgentClosed.
         """
         self._owner.check("the agent", AgentClosed)
         if self._closed:
             raise AgentClosed(_CLOSED)
-        call = _Call(Future(), work, finish)
+        stream = None if tensor is None else self._side_streams.after(tensor)
+        call = _Call(Future(), work, finish, stream)
         call.future.set_running_or_notify_cancel()  # no cancelling: the other workers rely on this call
         if wait:
             self._calls.serve(call)
@@ -298,14 +310,14 @@ class Agent(Collectives):
     def _serve(self, call: _Call) -> Callable[[], None]:
         """Carry out a call. Return the function that gives its result, or its error, to its future."""
         try:
-            with self._activity:
+            with self._activity, call.beside():
                 self._privacy.begin_session(self._exchanges)
                 result = call.work(self._exchanges, self._reducer)
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
             self._note(problem)
             return partial(call.future.set_exception, problem)
         try:
-            made = call.finish(result) if call.finish else result
+            made = call.finished(result)
         except BaseException as problem:  # noqa: BLE001 - it concerns only this worker's tensors
             return partial(call.future.set_exception, problem)
         return partial(call.future.set_result, made)

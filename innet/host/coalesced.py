@@ -65,15 +65,8 @@ def submit(
     were several or if only a `part` is wanted, and float32 instead of narrower floats. The `options` and
     the errors are those of :meth:`Agent.submit`.
     """
-
-    def take(reduced: torch.Tensor) -> Result:
-        made = finish(reduced)
-        if reduced.is_cuda:  # wait for the work that `finish` has queued on this thread's stream
-            torch.cuda.current_stream(reduced.device).synchronize()
-        return made
-
     whole = cast("torch.Tensor", Coalesced(tensors))
-    return agent.submit(whole, op, in_place=in_place, finish=take, **options)
+    return agent.submit(whole, op, in_place=in_place, finish=finish, **options)
 
 
 def torch_future(

@@ -19,7 +19,6 @@ from innet.host.tensors import (
     extent,
     from_bytes,
     is_sparse,
-    written,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +62,7 @@ class Collectives(ABC):
         work: Callable[[Exchanges, Reducer], Any],
         finish: Callable[[Any], Any] | None = None,
         *,
+        tensor: Any = None,
         wait: bool = False,
     ) -> "Future[Any]":
         """Run `work`, which makes exchanges of its own, in the background."""
@@ -174,16 +174,13 @@ class Collectives(ABC):
         of the bytes, in which they are received. The root of a broadcast has them, and receives none. If
         the call fails, the content of `into` is undefined. `wait` is that of :meth:`submit`.
         """
-        ready = written(tensor)
 
         def move(*_: Any) -> Bytes:
-            if ready:
-                ready.synchronize()
             if collective.name == "all-gather":
                 return self._moves.all_gather(bytes_of(tensor), into)
             return self._moves.broadcast(bytes_of(tensor), collective.root, into)
 
-        return self.perform(move, finish, wait=wait)
+        return self.perform(move, finish, tensor=tensor, wait=wait)
 
     def _checked(self, root: int) -> int:
         if not 0 <= root < self.info.workers:

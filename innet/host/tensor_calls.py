@@ -28,13 +28,12 @@ if TYPE_CHECKING:
 class TensorCall:
     """A submitted all-reduce of a tensor; see :meth:`innet.Agent.submit`.
 
-    `by_switch` tells whether the switch can sum it. Wait for `written` before reading the tensor.
+    `by_switch` tells whether the switch can sum it.
     """
 
     tensor: Any
     op: ReduceOp
     by_switch: bool
-    written: Any
     spec: QuantizerSpec
     key: Hashable
     in_place: bool
@@ -43,8 +42,6 @@ class TensorCall:
 
     def reduced(self, exchanges: Exchanges, reducer: Reducer) -> Any:
         """Return the result of the all-reduce, of the same kind and on the same device as the tensor."""
-        if self.written:
-            self.written.synchronize()
         if not self.by_switch:
             whole = self._reduce_by_fallback(exchanges)
             return whole if self.part is None else portion(whole.reshape(-1), self.part)

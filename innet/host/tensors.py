@@ -112,15 +112,6 @@ def _check_fallback(dtype: str, layout: str, *, fallback: bool) -> bool:
     )
 
 
-def written(tensor: Any) -> Any:
-    """Return an event to wait for before reading a GPU's tensor: the end of the caller's queued work."""
-    if isinstance(tensor, np.ndarray) or tensor.device.type != "cuda":
-        return None
-    import torch
-
-    return torch.cuda.current_stream(tensor.device).record_event()
-
-
 def bytes_of(tensor: Any) -> "np.ndarray[Any, np.dtype[np.uint8]]":
     """Return a tensor's bytes in order, (size,) uint8, which may share its memory."""
     if isinstance(tensor, np.ndarray):
@@ -175,9 +166,17 @@ class _Memory:
 
 def from_bytes(content: "np.ndarray[Any, np.dtype[np.uint8]]", like: Any, shape: Any) -> Any:
     """Return a new tensor with this content and shape, of the kind, dtype and device of `like`."""
-    own = np.array(content, order="C").reshape(-1)
     if isinstance(like, np.ndarray):
-        return own.view(like.dtype).reshape(shape)
+        return np.array(content, order="C").reshape(-1).view(like.dtype).reshape(shape)
+    return flat_from_bytes(content, like.dtype).reshape(shape).to(like.device)
+
+
+def flat_from_bytes(
+    content: "np.ndarray[Any, np.dtype[np.uint8]]", dtype: "torch.dtype"
+) -> "torch.Tensor":
+    """Return a new flat tensor with this content on the CPU."""
     import torch
 
-    return torch.from_numpy(own).view(like.dtype).reshape(shape).to(like.device)
+    if not content.size:  # PyTorch cannot change the dtype of an empty tensor that was an array
+        return torch.empty(0, dtype=dtype, device="cpu")
+    return torch.from_numpy(np.array(content, order="C").reshape(-1)).view(dtype)

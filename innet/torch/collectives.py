@@ -19,7 +19,7 @@ from innet.host.agent import Agent
 from innet.host.agreement import ALL_GATHER, REDUCE_SCATTER, Collective
 from innet.host.coalesced import submit
 from innet.host.moves import Bytes
-from innet.host.tensors import ReduceOp, as_array, as_bytes, bytes_of
+from innet.host.tensors import ReduceOp, as_array, as_bytes, bytes_of, flat_from_bytes
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -275,9 +275,7 @@ def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:
         if content.ctypes.data != tensor.data_ptr():  # they may have been received there
             np.copyto(as_bytes(tensor), content)
         return
-    put(tensor, torch.from_numpy(content.copy()).view(tensor.dtype))
-    if tensor.device.type == "cuda":
-        torch.cuda.current_stream(tensor.device).synchronize()
+    put(tensor, flat_from_bytes(content, tensor.dtype))
 
 
 def _is_its_memory(tensor: torch.Tensor) -> bool:

@@ -57,8 +57,9 @@ def attempted(step: Callable[[], tuple[Result, Message]]) -> tuple[Result | None
 def all_gathered(gloo: ProcessGroupGloo, mine: Message) -> list[Message]:
     """Return the messages of all processes, by rank."""
     content = json.dumps(asdict(replace(mine, text=mine.text[:_MOST_TEXT]))).encode()
-    sizes = [int(each) for each in _gathered(gloo, torch.tensor([len(content)]))]
-    own = torch.zeros(max(sizes), dtype=torch.uint8)
+    # Scripts may choose another default device.
+    sizes = [int(each) for each in _gathered(gloo, torch.tensor([len(content)], device="cpu"))]
+    own = torch.zeros(max(sizes), dtype=torch.uint8, device="cpu")
     own[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
     return [
         Message(**json.loads(bytes(each.tolist()).rstrip(b"\0"))) for each in _gathered(gloo, own)

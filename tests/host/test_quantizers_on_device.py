@@ -77,7 +77,7 @@ def test_bits_are_those_of_numpy(using: ModuleType, gradient, text: str, seed: i
     rounding = Stochastic.of(0, 1, seed) if spec.stochastic else nearest
     integers, flags = quantizer.quantize(rows, own, agreed, rounding)
     packed, told = device.quantize(theirs, own, agreed, rounding)
-    assert packed.astype(np.int32).tobytes() == integers.tobytes()
+    assert (packed.dtype, packed.tobytes()) == (np.int32, integers.tobytes())
     assert told.tobytes() == flags.tobytes()
     counts = rng.integers(1, workers + 1, (len(integers), 1)).astype(np.uint16)
     raised = np.where(rng.integers(4, size=len(flags)) == 0, Flag.NOT_FINITE, flags)

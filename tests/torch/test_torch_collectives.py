@@ -1,6 +1,7 @@
 """The same calls through innet and over Gloo give the same results, in every form and dtype."""
 
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from gpus import has_gpu
 from processes import Group, process_group
 from racks import Rack, rack
 
@@ -35,19 +37,31 @@ def tor() -> Iterator[Rack]:
         yield running
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one node", "two nodes"])
+@pytest.fixture(
+    scope="module",
+    params=[("cpu", 1), ("cpu", 2), ("cuda", 1), ("cuda", 2)],
+    ids=["one node", "two nodes", "one node with a GPU", "two nodes with a GPU"],
+)
 def group(tor: Rack, request: pytest.FixtureRequest) -> Iterator[Group]:
     """Yield ranks of one node, or of two nodes that sum in shared memory first."""
+    device, nodes = request.param
+    if device == "cuda" and not has_gpu():
+        pytest.skip("there is no GPU")
     links = ",".join("+".join(tor.links[rank::SIZE]) for rank in range(SIZE))
     common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": links}
     environments = [
-        {**common, "LOCAL_RANK": str(rank), "GROUP_RANK": str(rank * request.param // SIZE)}
+        {
+            **common,
+            "LOCAL_RANK": str(rank),
+            "GROUP_RANK": str(rank * nodes // SIZE),
+            "DEVICE": device,
+        }
         for rank in range(SIZE)
     ]
     with process_group(SIZE, prepare, "innet", environments) as running:
         running.run(initialized)
         jobs = tor.stub.ListJobs(pb.ListJobsRequest()).jobs
-        assert {job.workers for job in jobs if job.joined} == {SIZE // request.param}
+        assert {job.workers for job in jobs if job.joined} == {SIZE // nodes}
         yield running
 
 
@@ -55,30 +69,39 @@ _groups: dict[str, Any] = {}
 
 
 def prepare() -> None:
-    pass
+    torch.set_default_device(os.environ.get("DEVICE", "cpu"))  # all ranks share a GPU
 
 
 def initialized(rank: int) -> bool:
     return dist.is_initialized()
 
 
-def peers() -> list[Any]:
-    """Return the groups to compare: innet's and Gloo's."""
+def gloo() -> Any:
+    """Return a group of Gloo's."""
     if not _groups:
         _groups["gloo"] = dist.new_group(backend="gloo")
-    return [dist.group.WORLD, _groups["gloo"]]
+    return _groups["gloo"]
+
+
+def peers() -> Iterator[Any]:
+    """Yield the groups to compare: innet's, and Gloo's, for which tensors are made on the CPU."""
+    yield dist.group.WORLD
+    with torch.device("cpu"):
+        yield gloo()
 
 
 def anything(shape: Any, dtype: torch.dtype, seed: int) -> torch.Tensor:
     """Return small whole numbers, whose sums are exact in any dtype."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 2 if dtype == torch.bool else 9, shape, generator=generator).to(dtype)
+    most = 2 if dtype == torch.bool else 9
+    values = torch.randint(0, most, shape, generator=generator, device=generator.device)
+    return values.to(torch.get_default_device(), dtype)
 
 
 def same(one: Any, other: Any) -> bool:
     """Return whether two lists of tensors have the same bits."""
     return all(
-        a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+        a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.cpu(), b.cpu())
         for a, b in zip(one, other, strict=True)
     )
 
@@ -394,7 +417,7 @@ def wrong(rank: int) -> list[tuple[str, str]]:
     ]
     for call in calls:
         said = []
-        for group in peers():
+        for group in (dist.group.WORLD, gloo()):
             try:
                 call(group)
                 said.append("done")

@@ -1,18 +1,15 @@
 """Quantization on the tensor's own device: only integers leave a GPU, and only once.
 
 The rows' largest magnitudes go to the CPU, which computes scales and steps. These arrays are small.
-The device divides, rounds and packs. Kernels run on a stream of this quantizer's own, which waits
-for the caller's stream. One asynchronous copy brings the integers into pinned memory. This thread
-waits for that copy, and for nothing else on the device.
+The device divides, rounds and packs. One asynchronous copy brings the integers into pinned memory.
+This thread waits for that copy, and for nothing else but what its stream
+(:mod:`innet.host.side_streams`) has to do before.
 
 The kernels are Triton's if it can be imported and the number of lanes is a power of two, else
-PyTorch's. Both give the same bits as numpy. Triton's write words in network byte order, as in
-packets.
+PyTorch's. Both give the same bits as numpy.
 """
 
-import contextlib
 import importlib.util
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -75,20 +72,19 @@ class OnDevice:
         self._scaled = scaled
         self._device = device
         self._kernels = using
-        self._swapped = using is not torch_kernels
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._is_gpu = device.type == "cuda"
         self._pinned: dict[Any, torch.Tensor] = {}
         self.rows_per_chunk = scaled.rows_per_chunk
 
     def rows(self, values: torch.Tensor, lanes: int) -> torch.Tensor:
         """See :class:`interface.Quantizer`."""
         missing = -len(values) % (self.rows_per_chunk * lanes)
-        return torch.nn.functional.pad(values, (0, missing)).view(-1, lanes)
+        whole = torch.nn.functional.pad(values, (0, missing)) if missing else values
+        return whole.view(-1, lanes)
 
     def scales(self, rows: torch.Tensor) -> Integers:
         """See :class:`interface.Quantizer`."""
-        with self._aside():
-            bits = self._to_host("magnitudes", self._kernels.magnitudes(rows))
+        bits = self._to_host("magnitudes", self._kernels.magnitudes(rows))
         return self._scaled.scales_of(bits.view(np.float32))
 
     def quantize(
@@ -99,73 +95,58 @@ class OnDevice:
         steps[np.isnan(self._scaled.steps(own))] = np.nan
         key = rounding.key if isinstance(rounding, Stochastic) else None
         limit = float(self._scaled.limit)
-        with self._aside():
-            words = self._kernels.pack(
-                rows, self._to_device("steps", steps), self._scaled.packing, limit, key
-            )
-            integers = self._to_host("words", words)
-        if self._swapped:
-            integers = integers.view(">i4")
-        return integers, self._scaled.flags(own, agreed)
+        words = self._kernels.pack(
+            rows, self._to_device("steps", steps), self._scaled.packing, limit, key
+        )
+        return self._to_host("words", words), self._scaled.flags(own, agreed)
 
     def dequantize(
         self, sums: Integers | Wide, counts: Counts, agreed: Integers, flags: Flags, *, mean: bool
     ) -> torch.Tensor:
         """See :class:`interface.Quantizer`."""
         if sums.dtype.itemsize > 4:  # sums made again in limbs: the kernels take int32
-            values = self._scaled.dequantize(sums, counts, agreed, flags, mean=mean)
-            return torch.from_numpy(values).to(self._device)
+            wide = self._scaled.dequantize(sums, counts, agreed, flags, mean=mean)
+            return torch.from_numpy(wide).to(self._device)
         steps = self._scaled.steps(agreed)
         steps[np.repeat(flags & Flag.NOT_FINITE != 0, self.rows_per_chunk)] = np.nan
         every = np.broadcast_to(counts, (len(sums), 1)).astype(np.int32).reshape(-1)
-        with self._aside():
-            values = self._kernels.unpack(
-                self._to_device("sums", sums),
-                self._to_device("counts", every),
-                self._to_device("steps", steps),
-                self._scaled.packing,
-                mean=mean,
-            )
-        return self._handed_over(values)
-
-    @contextlib.contextmanager
-    def _aside(self) -> Iterator[None]:
-        """Run the block on our own stream, after all work queued on this thread's current stream."""
-        if not self._stream:
-            yield
-            return
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
-            yield
-
-    def _handed_over(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the tensor when it is finished. Keep its memory while the current stream may use it."""
-        if self._stream:
-            values.record_stream(torch.cuda.current_stream(self._device))
-            self._stream.record_event().synchronize()
+        values: torch.Tensor = self._kernels.unpack(
+            self._to_device("sums", sums),
+            self._to_device("counts", every),
+            self._to_device("steps", steps),
+            self._scaled.packing,
+            mean=mean,
+        )
+        self._wait()  # until the pinned memory may be used again
         return values
 
     def _to_host(self, name: str, tensor: torch.Tensor) -> Any:
         """Return the tensor as a numpy array, once it has been copied."""
-        if not self._stream:
+        if not self._is_gpu:
             return tensor.numpy()
         staging = self._staging(name, tensor.shape, tensor.dtype)
         staging.copy_(tensor, non_blocking=True)
-        self._stream.record_event().synchronize()
+        self._wait()
         return staging.numpy()
 
     def _to_device(self, name: str, array: Any) -> torch.Tensor:
         """Copy an array by way of pinned memory, so that nobody has to wait for the copy."""
-        native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
-        if not self._stream:
-            return torch.tensor(native)
-        staging = self._staging(name, native.shape, torch.tensor(native[:0]).dtype)
-        staging.numpy()[...] = native
+        if not self._is_gpu:
+            return torch.from_numpy(array.copy())
+        staging = self._staging(name, array.shape, torch.from_numpy(array[:0]).dtype)
+        staging.numpy()[...] = array
         return staging.to(self._device, non_blocking=True)
+
+    def _wait(self) -> None:
+        """Wait for the end of this thread's stream."""
+        if self._is_gpu:
+            torch.cuda.current_stream(self._device).synchronize()
 
     def _staging(self, name: str, shape: Any, dtype: torch.dtype) -> torch.Tensor:
         """Return pinned memory, which later calls with the same name, shape and dtype use again."""
         found = self._pinned.get(name)
         if found is None or found.shape != shape or found.dtype != dtype:
-            found = self._pinned[name] = torch.empty(shape, dtype=dtype, pin_memory=True)
+            found = self._pinned[name] = torch.empty(
+                shape, dtype=dtype, device="cpu", pin_memory=True
+            )
         return found

@@ -83,3 +83,13 @@ def _mix(bits: Bits, scratch: Bits) -> None:
         np.bitwise_xor(bits, scratch, out=bits)
         if factor != 1:
             np.multiply(bits, np.uint32(factor), out=bits)
+
+
+def halves(key: int) -> tuple[int, int]:
+    """Return the lower and the upper half of a key of 64 bits, as int32."""
+    return signed(key & 0xFFFFFFFF), signed(key >> 32)
+
+
+def signed(word: int) -> int:
+    """Return the int32 with the bits of a word."""
+    return word - (1 << 32) if word >> 31 else word

@@ -8,9 +8,7 @@ from typing import Any
 import torch
 
 from innet.host.quantizers.packing import Packing
-from innet.host.quantizers.rounding import MIXING
-
-_ALL = 0xFFFFFFFF
+from innet.host.quantizers.rounding import MIXING, halves, signed
 
 
 def magnitudes(rows: torch.Tensor) -> torch.Tensor:
@@ -62,13 +60,9 @@ def unpack(
 def random_bits(key: int, count: int, device: Any) -> torch.Tensor:
     """Return :func:`innet.host.quantizers.rounding.random_bits` from position 0 on, as int32."""
     bits = torch.arange(count, dtype=torch.int32, device=device)
-    for half in (key & _ALL, key >> 32):
-        bits ^= _signed(half)
+    for half in halves(key):
+        bits ^= half
         for shift, factor in MIXING:
             bits ^= bits >> shift & (1 << 32 - shift) - 1  # shifts zeros in, as if it were unsigned
-            bits *= _signed(factor)
+            bits *= signed(factor)
     return bits
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 32) if word >> 31 else word
