@@ -208,43 +208,41 @@ int innet_shared_send(void *context, const uint8_t *packets, size_t count, size_
     return number;
 }
 
-/* Returns the next core with packets, or the number of cores. */
-static uint32_t core_with_packets(struct shared_memory *shared)
+/* Keeps the intact packets of one core, as far as the inbox has room. Returns whether there are any. */
+static bool receive_from(struct shared_memory *shared, uint32_t core, struct inbox *inbox)
 {
-    for (uint32_t i = 0; i < shared->cores; i++) {
-        uint32_t core = (shared->next + i) % shared->cores;
-        if (ring_look(&shared->in[core]))
-            return core;
-    }
-    return shared->cores;
-}
-
-/* Keeps the intact packets of one core. Returns EAGAIN if nothing is there. */
-int innet_shared_receive(void *context, struct inbox *inbox)
-{
-    struct shared_memory *shared = context;
-    const struct format *full = inbox->formats[FULL];
-    innet_clear(inbox);
-    if (innet_shared_connect(shared))
-        return EAGAIN;
-    uint32_t core = core_with_packets(shared);
-    if (core == shared->cores)
-        return EAGAIN;
     struct ring_reader *in = &shared->in[core];
-    shared->next = core + 1;
-    shared->front = full->front;
-    uint8_t *end = inbox->buffers[FULL], *last = end + (MESSAGES - 1) * inbox->room;
-    while (end <= last && inbox->packets[FULL] + inbox->packets[BARE] < BATCH_PACKETS) {
-        uint32_t bytes = ring_read(in, end, (uint32_t)inbox->room);
+    if (!ring_look(in))
+        return false;
+    size_t step = inbox->formats[FULL]->bytes;
+    const uint8_t *last = inbox->buffers[FULL] + (MESSAGES - 1) * inbox->room;
+    while (inbox->packets[FULL] + inbox->packets[BARE] < BATCH_PACKETS) {
+        uint8_t *end = inbox->buffers[FULL] + (size_t)inbox->packets[FULL] * step;
+        uint32_t bytes = end <= last ? ring_read(in, end, (uint32_t)inbox->room) : 0;
         if (!bytes)
             break;
         const uint8_t *kept = innet_keep(inbox, end, bytes);
         if (kept && shared->cores > 1)
             *core_of(shared, kept) = (uint8_t)(core + 1);
-        end = inbox->buffers[FULL] + (size_t)inbox->packets[FULL] * full->bytes;
     }
     ring_release(in);
-    return 0;
+    return true;
+}
+
+/* Keeps the intact packets of all cores, from another core on each time. Returns EAGAIN if nothing is
+ * there. */
+int innet_shared_receive(void *context, struct inbox *inbox)
+{
+    struct shared_memory *shared = context;
+    innet_clear(inbox);
+    if (innet_shared_connect(shared))
+        return EAGAIN;
+    shared->front = inbox->formats[FULL]->front;
+    bool found = false;
+    for (uint32_t i = 0; i < shared->cores; i++)
+        found |= receive_from(shared, (shared->next + i) % shared->cores, inbox);
+    shared->next++;
+    return found ? 0 : EAGAIN;
 }
 
 int innet_shared_wait(void *context, double seconds)

@@ -280,10 +280,12 @@ def listening(path: Path) -> Iterator[socket.socket]:
         yield server
 
 
-def offered(server: socket.socket, memory: int, size: int, version: int = 1) -> socket.socket:
+def offered(
+    server: socket.socket, memory: int, size: int, version: int = 1, cores: int = 1
+) -> socket.socket:
     """Take one worker, and pass this memory on. Return the connection."""
     peer, _ = server.accept()
-    bells = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
+    bells = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(cores + 1)]
     socket.send_fds(peer, [np.array([version, size], np.uint32).tobytes()], [memory, *bells])
     for each in bells:
         os.close(each)
@@ -328,6 +330,30 @@ def test_rubbish_from_a_switch_does_a_worker_no_harm(tmp_path):
                     assert len(link.receive()) == 0
                     link.send(np.zeros(3, link.dtype))
                     link.wait(0)
+    os.close(memory)
+
+
+def test_a_worker_takes_the_packets_of_all_cores_at_once(tmp_path):
+    """It may pause before each look, so that a look for each core would take several pauses."""
+    cores, ring, data = 3, 128 + RING_BYTES, 128
+    memory = sealed_memory(cores * CABLE_BYTES)
+    with listening(tmp_path / "1") as server, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(offered, server, memory, cores * CABLE_BYTES, cores=cores)
+        with (
+            contextlib.closing(open_link(f"shm:{tmp_path / '1'}", SERVICE, LANES)) as link,
+            answer.result(),
+            mmap.mmap(memory, cores * CABLE_BYTES) as shared,
+        ):
+            for sent in (1, 2, 3):  # in all
+                link.send(np.zeros(1, link.dtype))
+                (head,) = struct.unpack_from("Q", shared, 0)
+                frames = shared[data : data + head]
+                for core in range(cores):  # each returns what core 0 has been given, as it is
+                    down = (2 * core + 1) * ring
+                    shared[down + data : down + data + head] = frames
+                    struct.pack_into("Q", shared, down, head)
+                assert len(link.receive()) == 0  # they do not come from the switch's address
+                assert link.corrupted == cores * sent
     os.close(memory)
 
 
