@@ -60,6 +60,7 @@ def main(
     workers: Annotated[int, typer.Option(min=2, max=32, help="Worker processes.")] = 4,
     lanes: Annotated[int, typer.Option(help="Integers per packet: 64, 256 or 1024.")] = 1024,
     slots: Annotated[int, typer.Option(help="Chunks under way at once.")] = 128,
+    cores: Annotated[int, typer.Option(help="Cores of a switch; by default as innet rack.")] = 0,
     largest: Annotated[int, typer.Option(help="MiB of the largest all-reduce.")] = 64,
     transports: Annotated[str, typer.Option(help="Transports, separated by commas.")] = ",".join(
         TRANSPORTS
@@ -74,7 +75,11 @@ def main(
     sizes = [size for size in SIZES if size <= largest << 20]
     with contextlib.ExitStack() as stack:
         racks = {
-            name: _described(stack.enter_context(local_rack(workers, lanes, 1, udp=name == UDP)))
+            name: _described(
+                stack.enter_context(
+                    local_rack(workers, lanes, 1, udp=name == UDP, cores=cores or None)
+                )
+            )
             for name in names
             if name != GLOO
         }

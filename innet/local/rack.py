@@ -1,6 +1,7 @@
 """A rack on this machine: an embedded switch, a controller, one job, and cables in shared memory."""
 
 import contextlib
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from innet.machine import environment as names
 from innet.machine.scratch import scratch_folder
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect, translated
+
+_MOST_CORES = 4  # more of them did not make sums faster
 
 
 @dataclass(frozen=True)
@@ -44,24 +47,39 @@ class Rack:
 
 @contextlib.contextmanager
 def local_rack(
-    workers: int, lanes: int = 64, slots: int = 128, cables: int = 1, *, udp: bool = False
+    workers: int,
+    lanes: int = 64,
+    slots: int = 128,
+    cables: int = 1,
+    *,
+    udp: bool = False,
+    cores: int | None = None,
 ) -> Iterator[Rack]:
     """Run a rack with one job over all `workers`, and `cables` cables to each of them.
 
-    The cables are in shared memory, or made of `udp`. Ends every process that it has started when
+    The cables are in shared memory, or made of `udp`. The switch runs on so many `cores`, by default on
+    the :func:`spare_cores`. Ends every process that it has started when
     the block is left. Raises InnetError.
     """
     with scratch_folder() as folder:
         count = workers * cables
         all_cables = free_cables(count) if udp else shared_cables(count, folder)
-        with _running(all_cables, lanes, slots, workers) as rack:
+        with _running(all_cables, lanes, slots, workers, cores or spare_cores(workers)) as rack:
             yield rack
 
 
+def spare_cores(workers: int) -> int:
+    """Return how many cores a switch can use beside its workers: one at least, and few at most."""
+    return max(1, min(_MOST_CORES, len(os.sched_getaffinity(0)) - workers))
+
+
 @contextlib.contextmanager
-def _running(all_cables: list[Cable], lanes: int, slots: int, workers: int) -> Iterator[Rack]:
+def _running(
+    all_cables: list[Cable], lanes: int, slots: int, workers: int, cores: int
+) -> Iterator[Rack]:
     interfaces = port_options(each.interface for each in all_cables)
     run_switch = [*command("innet.switch.cli"), "--no-p4", "--grpc-server-addr", "127.0.0.1:0"]
+    run_switch += ["--cores", str(cores)]
     run_controller = [*command("innet.cli"), "controller", "--address", "127.0.0.1:0"]
     with (
         serving("P4Runtime", [*run_switch, *interfaces]) as (switch, p4runtime),
