@@ -58,4 +58,6 @@ class SideStream:
     def hand_over(self, result: Any) -> None:
         """Keep the memory of a result, if it is a tensor, while the caller's stream may use it."""
         if getattr(result, "is_cuda", False):
-            result.record_stream(self._callers)
+            parts = (result._indices(), result._values()) if result.is_sparse else (result,)  # noqa: SLF001
+            for part in parts:
+                part.record_stream(self._callers)

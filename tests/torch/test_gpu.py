@@ -1,6 +1,6 @@
 """Tensors of a GPU that is shared by all ranks: streams, DDP and FSDP."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -164,6 +164,49 @@ def quantized(rank: int, quantizer: str) -> bytes:
 def test_a_gpu_gives_the_bits_of_the_cpu(group: Group, quantizer: str):
     [first, second] = group.run(quantized, quantizer)
     assert first == second
+
+
+def of_every_kind(rank: int) -> list[str]:
+    """Return the calls whose result differs from that of the same tensor on the CPU."""
+    agent, size = group_agent(), dist.get_world_size()
+    normal = torch.randn(
+        3 * size, 700, generator=torch.Generator("cpu").manual_seed(rank), device="cpu"
+    )
+    damaged = normal.clone()
+    damaged[rank, 5] = (torch.inf, torch.nan)[rank]
+    huge = torch.full_like(normal, 3e38)
+    rows = torch.sparse_coo_tensor(
+        torch.tensor([[rank, 7]], device="cpu"), normal[:2], (9, 700), device="cpu"
+    )
+    calls: dict[str, tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]] = {
+        "mean": (normal, agent.all_reduce),
+        "mean of numbers that are not finite": (damaged, agent.all_reduce),
+        "int8 mean of numbers that are not finite": (
+            damaged, lambda each: agent.all_reduce(each, quantizer="int8"),
+        ),
+        "mean of numbers whose sum is not finite": (huge, agent.all_reduce),
+        "sum of sparse rows": (rows, lambda each: agent.all_reduce(each, "sum").to_dense()),
+        "sum of int64": ((1e12 * normal).long(), lambda each: agent.all_reduce(each, "sum")),
+        "sum of float64": (normal.double(), lambda each: agent.all_reduce(each, "sum")),
+        "max": (normal, lambda each: agent.all_reduce(each, "max")),
+        "part": (normal, agent.reduce_scatter),
+        "gathered": (normal.half(), agent.all_gather),
+        "gathered of nothing": (normal[:0], agent.all_gather),
+        "broadcast": (normal.t(), lambda each: agent.broadcast(each, 1)),
+        "a few": (normal[0, :3], agent.all_reduce),
+        "nothing": (normal[:0], agent.all_reduce),
+    }  # fmt: skip
+    wrong = []
+    for name, (tensor, call) in calls.items():
+        found, expected = call(tensor.cuda()), call(tensor)
+        same = torch.equal(found.cpu().nan_to_num(7), expected.nan_to_num(7))
+        if not (same and found.is_cuda and found.dtype == expected.dtype):
+            wrong.append(name)
+    return wrong
+
+
+def test_all_calls_give_the_results_of_the_cpu(group: Group):
+    assert group.run(of_every_kind) == [[]] * SIZE
 
 
 def mixed(rank: int) -> list[bytes]:
