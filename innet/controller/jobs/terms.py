@@ -124,8 +124,6 @@ class Terms:
         The switches' entries and cells of the present term are not those of the new slots.
         """
         self.next(cause, now, reason)
-        if self._roster.ending:
-            return []  # nothing will be summed any more
         return self._stop(reason) + self.advance(now)
 
     def recover(self, worker: Worker, reason: str) -> Notify:
