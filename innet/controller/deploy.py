@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from innet.controller.state import validation
 from innet.controller.switches.aggregation import AggregationSwitch
@@ -33,23 +34,32 @@ def deploy(
     With `dry_run` nothing leaves this process. The requests are then those for a switch without a
     program. With `force` the switch is taken from a controller that manages it, or has managed it.
 
-    Raises UsageError, SwitchTaken if a controller manages the switch, or SwitchError if it refuses.
+    Raises UsageError, SwitchTaken if a controller manages the switch, or SwitchError if it refuses. An
+    OSError of `write` is raised in the end, when the switch has received all requests.
     """
     validation.check_switch(request)
     target = find(request.target)
     record = validation.switch_record(request)
     program = target.program(record.lanes, record.artifact)
     transcript = Transcript(program.p4info, target.describe, write)
+    unwritten: list[OSError] = []
+
+    def note(method: str, request: Any) -> None:
+        try:
+            transcript(method, request)
+        except OSError as problem:  # gRPC would make it the switch's fault
+            unwritten.append(problem)
+
     with contextlib.ExitStack() as stack:
         if dry_run:
             address = stack.enter_context(rehearsal())
             record = replace(record, grpc_address=tls.INSECURE + address)
         if not force:
-            check_unclaimed(record, identity, transcript)
+            check_unclaimed(record, identity, note)
 
         def connect(election: Id) -> AggregationSwitch:
             return AggregationSwitch(
-                record, program, lambda *_: None, identity, election=election, on_request=transcript
+                record, program, lambda *_: None, identity, election=election, on_request=note
             )
 
         candidate = Candidate(time.time_ns(), itertools.count(), forceful=force)
@@ -57,3 +67,5 @@ def deploy(
             switch.check_ports()
             switch.start()
             switch.hold([])
+    if unwritten:
+        raise unwritten[0]

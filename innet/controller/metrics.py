@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -15,6 +16,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.rpc.words import PATHS
 
 _PORT_COUNTERS = ("refused", "corrupted", "spoofed")
+_SWITCHES_AT_ONCE = 64
 
 
 class ControllerCollector(Collector):
@@ -30,7 +32,8 @@ class ControllerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
-        jobs, switches = list(self._jobs()), list(self._switches())
+        switches = self._switches()  # first: then it is known which of them do not answer
+        jobs = list(self._jobs())
         yield from _of_jobs(jobs)
         yield _contributions(jobs)
         yield from self._history()
@@ -46,10 +49,15 @@ class ControllerCollector(Collector):
             with contextlib.suppress(NotFound):  # deleted meanwhile
                 yield self._controller.jobs.view(listed.name)
 
-    def _switches(self) -> Iterator[pb.Switch]:
-        for listed in self._controller.switches.views():
-            with contextlib.suppress(NotFound):
-                yield self._controller.switches.view(listed.name)
+    def _switches(self) -> list[pb.Switch]:
+        with ThreadPoolExecutor(_SWITCHES_AT_ONCE) as pool:  # each may take its time, or hang
+            views = pool.map(self._switch, self._controller.switches.views())
+            return [view for view in views if view]
+
+    def _switch(self, listed: pb.Switch) -> pb.Switch | None:
+        with contextlib.suppress(NotFound):  # removed meanwhile
+            return self._controller.switches.view(listed.name)
+        return None
 
     def _history(self) -> Iterator[Metric]:
         terms = CounterMetricFamily(

@@ -217,6 +217,8 @@ class Membership:
             self.waiting_for = frozenset()
             self._stream.close()
             if not self._admitted:
+                if self.ended:
+                    problem = ControllerError(f"cannot join the job: {self.ended}")
                 self._answers.put(problem)
                 return
             if final and not self.ended:
@@ -328,8 +330,8 @@ class _Stream:
         """Yield the controller's messages until the stream ends."""
         try:
             yield from self._call
-        except grpc.RpcError as problem:
-            if problem.code() != grpc.StatusCode.CANCELLED:
+        except grpc.RpcError:
+            if not self._closed:
                 raise
 
     def finish(self) -> None:

@@ -4,9 +4,7 @@ from collections.abc import Iterable
 
 from innet.host.job import WorkerInfo
 from innet.host.worker_log import WorkerLog
-from innet.rpc.words import LONG_WAIT_S
-
-_MOST_NAMED = 16
+from innet.rpc.words import LONG_WAIT_S, named
 
 
 class StragglerLog:
@@ -30,11 +28,3 @@ class StragglerLog:
         if self._named:
             self._log.warning("goes on: %s came", named(self._named))
             self._named = frozenset()
-
-
-def named(ranks: Iterable[int]) -> str:
-    """Return ``worker 1`` or ``workers 0, 2``. Of very many, only the first ones are named."""
-    numbers = [str(rank) for rank in sorted(ranks)]
-    more = len(numbers) - _MOST_NAMED
-    end = f" and {more} more" if more > 0 else ""
-    return f"worker{'s' if len(numbers) != 1 else ''} {', '.join(numbers[:_MOST_NAMED])}{end}"

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from innet.errors import AgentClosed, JobEnded, SwitchUnreachable, WorkersMissing
 from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
-from innet.host.stragglers import StragglerLog, named
+from innet.host.stragglers import StragglerLog
+from innet.rpc.words import named
 
 _ADVICE = ": are they stuck, or do they call all-reduce less often?"
 

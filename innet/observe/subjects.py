@@ -4,14 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from innet.host.stragglers import named
 from innet.model.all_reduce import SlotParameters
 from innet.model.capacity import slots_needed
 from innet.observe.rates import lost_packets
 from innet.observe.sample import Observation
 from innet.observe.stalls import SILENT_S, STALLED_S, Stall, chunk_of, in_words
 from innet.rpc import innet_pb2 as pb
-from innet.rpc.words import misplaced
+from innet.rpc.words import misplaced, named
 
 _MIN_PACKETS = 100
 _MIN_LOSS_RATE = 0.01

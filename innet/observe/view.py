@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from innet.host.stragglers import named
 from innet.observe.diagnosis import held_up
 from innet.observe.overview import Overview
 from innet.observe.rates import Rates, RateTracker
 from innet.observe.sample import PORT_COUNTERS, Observation, Sample
 from innet.observe.stalls import STALLED_S
 from innet.rpc import innet_pb2 as pb
-from innet.rpc.words import PATHS
+from innet.rpc.words import PATHS, named
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.records import packet_bytes
 

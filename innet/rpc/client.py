@@ -20,7 +20,11 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),  # find a restarted controller soon
     ("grpc.max_receive_message_length", -1),  # thousands of workers take more than the usual 4 MiB
 )
-_NO_ANSWER = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED
+_NO_ANSWER = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,  # the controller stops
+)
 _CONTROLLER_WITHOUT_TLS = "start it with --tls, or leave --tls and INNET_TLS out here"
 _CLIENT_WITHOUT_TLS = "name the folder with the certificates, with --tls or INNET_TLS"
 

@@ -1,5 +1,6 @@
 """Texts that the controller, workers and commands share, for logs, tables and errors."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from innet.rpc import innet_pb2 as pb
@@ -9,6 +10,8 @@ LONG_WAIT_S = 5.0
 
 LONGEST_REASON = 500
 """The most characters of a worker's reason for leaving, or for asking for another term."""
+
+_MOST_NAMED = 16
 
 PATHS = {pb.PATH_NONE: "none", pb.PATH_SWITCH: "switch", pb.PATH_FALLBACK: "fallback"}
 
@@ -24,6 +27,14 @@ def left_out(jobs: int) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number and its noun, as in "1 worker" and "2 workers"."""
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def named(ranks: Iterable[int]) -> str:
+    """Return ``worker 1`` or ``workers 0, 2``. Of very many, only the first ones are named."""
+    numbers = [str(rank) for rank in sorted(ranks)]
+    more = len(numbers) - _MOST_NAMED
+    end = f" and {more} more" if more > 0 else ""
+    return f"worker{'s' if len(numbers) != 1 else ''} {', '.join(numbers[:_MOST_NAMED])}{end}"
 
 
 def slots_text(job: pb.Job) -> str:

@@ -6,6 +6,7 @@ waits for a dead one. So rank 0 of a group picks a fresh name, and shakes hands 
 other rank. In the handshake each side answers a random value that the other has just made.
 """
 
+import time
 import uuid
 from datetime import timedelta
 
@@ -15,8 +16,8 @@ from torch.distributed import (  # type: ignore[attr-defined]
     Store,
 )
 
-_ANSWER_TIMEOUT = timedelta(seconds=1)
-"""The longest wait for an answer. Then the name is read again, as it may be that of a dead rank 0."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.5
+"""Seconds between two looks for an answer. At the end of a wait without one, PyTorch prints a warning."""
 
 
 def rendezvous(store: Store, rank: int, size: int, timeout: timedelta) -> Store:
@@ -36,17 +37,16 @@ def rendezvous(store: Store, rank: int, size: int, timeout: timedelta) -> Store:
 def _named(store: Store, rank: int, timeout: timedelta) -> str:
     """Return the name that a living rank 0 has picked."""
     store.wait(["name"], timeout)
-    mine = uuid.uuid4().hex
-    tries = max(1, timeout // _ANSWER_TIMEOUT)
-    for _ in range(tries):
-        name = store.get("name").decode()
+    mine, pause = uuid.uuid4().hex, _FIRST_PAUSE_S
+    over = time.monotonic() + timeout.total_seconds()
+    while time.monotonic() < over:
+        name = store.get("name").decode()  # each time, as it may be that of a dead rank 0
         here = f"{name}/{rank}"
         store.set(here, mine)
-        try:
-            store.wait([f"{here}/{mine}"], _ANSWER_TIMEOUT)
-        except DistStoreError:
-            continue
-        store.delete_key(here)
-        store.delete_key(f"{here}/{mine}")
-        return str(name)
+        if store.check([f"{here}/{mine}"]):
+            store.delete_key(here)
+            store.delete_key(f"{here}/{mine}")
+            return str(name)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
     raise DistStoreError(f"rank 0 of the group has not answered for {timeout}")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from chip_files import make, make_for_both
 from chip_server import Chip, serving, without_election
-from commands import refuse, run
+from commands import refuse, run, run_into_full_file
 from commands import serving as started
 from switches import running_switch
 
@@ -59,6 +59,14 @@ def test_a_dry_run_shows_what_the_embedded_switch_is_sent():
         again, _ = command(switch.address, *options)
         assert len(again) < len(sent), "the switch has it already"
         assert not [line for line in again if "INSERT" in line or "Set" in line]
+
+
+def test_output_that_cannot_be_written_is_not_the_switchs_fault():
+    with running_switch(2) as switch:
+        full = run_into_full_file("innet", "deploy", switch.address, "--ports", "1-2")
+        assert (full.returncode, full.stderr) == (1, "error: [Errno 28] No space left on device\n")
+        requests, _ = command(switch.address, "--ports", "1-2")
+    assert not [line for line in requests if "INSERT" in line], "the switch has all its entries"
 
 
 def test_the_requests_of_a_dry_run_are_those_that_arrive(monkeypatch):

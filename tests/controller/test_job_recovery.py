@@ -74,6 +74,17 @@ def test_without_a_fallback_the_workers_wait_for_the_switch():
     assert told.resume(1).exchange == 4
 
 
+def test_of_very_many_workers_a_reason_names_only_the_first_ones():
+    told = working(60)
+    told.switch_changed("no switch answers")
+    for rank in (0, *range(20, 60)):
+        told.do("ready", 100 + rank, told.job.term, 4)
+    told.switch_changed(None)
+    named = ", ".join(map(str, range(1, 17)))
+    why = f"a term begins; not ready yet: worker {named} and 3 more"
+    assert told.job.terms.reason(0.0) == why
+
+
 def test_a_job_without_slots_sums_over_the_fallback_until_it_has_some():
     told = Told(slot_range=None)
     told.switch_changed(None)

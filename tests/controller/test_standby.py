@@ -5,6 +5,9 @@
 
 import contextlib
 import os
+import re
+import shutil
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 from commands import refuse
 from mortal import MortalController, MortalSwitch, add_switch, mortal_switch, serving_rack
+from preforked import Process
 from racks import TIMEOUTS
 from stored_records import SWITCH
 from waiting import WITHIN, until
@@ -147,6 +151,34 @@ def test_a_stand_by_does_not_begin_with_an_empty_state_when_the_file_is_gone(tmp
         with contextlib.closing(await_state(path, lambda: None, pause)) as second:
             assert second.load().switches == [SWITCH]
     assert looks == 3
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (Path.unlink, "there is no {}: copy it from where the certificates were made"),
+        (lambda path: path.write_text(""), "{} and .* are no certificate in PEM and its key"),
+    ],
+)
+def test_a_stand_by_tells_which_of_its_files_cannot_be_used_any_more(
+    folder: Path, tmp_path: Path, spoil: Callable[[Path], Any], why: str
+):
+    path, certificates = tmp_path / "state", tmp_path / "certificates"
+    shutil.copytree(folder, certificates)
+    command = ["controller", "--address", "127.0.0.1:0", "--tls", str(certificates)]
+    with contextlib.closing(Store(path)) as first:
+        waiting = Process(
+            "innet", *command, "--state", str(path), "--standby",
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        with waiting:
+            assert waiting.stdout.readline() == "standby\n"
+            spoil(certificates / "controller.pem")
+            first.close()
+            said, problem = waiting.communicate(WITHIN)
+    assert (waiting.returncode, said) == (2, "")
+    last = problem.splitlines()[-1]
+    assert re.match(f"error: {why.format(certificates / 'controller.pem')}", last), problem
 
 
 def test_a_stand_by_needs_the_file_that_it_waits_for():

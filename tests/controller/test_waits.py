@@ -6,10 +6,12 @@ import pytest
 from one_worker import WORKER_INFO
 from told import Told, where, working
 
+from innet.controller.cli import jobs
 from innet.controller.jobs.events import Progress
 from innet.controller.state.waits import Waits, waited_for
 from innet.host.stopwatch import Stopwatch
 from innet.host.stragglers import StragglerLog
+from innet.rpc import innet_pb2 as pb
 
 
 def test_the_ranks_that_are_not_ready_for_a_term_are_waited_for():
@@ -123,3 +125,9 @@ def test_a_stopwatch_does_not_count_time_in_which_its_process_was_stopped():
     times = iter([0.0, 1.0, 2.0, 62.0, 63.0])
     stopwatch = Stopwatch(lambda: next(times))
     assert [stopwatch.look() for _ in range(4)] == [1.0, 2.0, 4.0, 5.0]
+
+
+def test_the_command_that_shows_a_job_names_those_that_are_waited_for():
+    job = pb.Job(name="train", workers=3, waiting_for=[0, 2], waiting_s=6.1)
+    rows = zip(*(column.cells for column in jobs._summary(job).columns), strict=True)
+    assert ("waits for", "workers 0, 2, for 6 s") in rows

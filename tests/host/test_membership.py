@@ -5,14 +5,17 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import numpy as np
 import pytest
 from racks import WITHIN, Rack, means, problem, rack, random_vectors
 from switches import running_switch
+from waiting import until
 
 from innet.errors import (
     AlreadyExists,
     ControllerError,
+    ControllerUnreachable,
     JobEnded,
     NotFound,
     UsageError,
@@ -20,6 +23,7 @@ from innet.errors import (
 )
 from innet.host.join import join
 from innet.rpc import innet_pb2 as pb
+from innet.rpc import innet_pb2_grpc as rpc
 
 PORTS = 4
 MANY = 300_000
@@ -54,6 +58,34 @@ def test_a_link_that_leads_elsewhere_is_an_error_in_bounded_time(tor: Rack):
             ControllerError, match="does this worker's link lead to the job's switch"
         ):
             tor.join(job, 0, astray, timeout=0.3)
+
+
+def test_a_worker_that_joins_is_told_that_its_job_was_deleted(tor: Rack):
+    with tor.job(1) as job, running_switch(1) as other, ThreadPoolExecutor(1) as pool:
+        [host], free_port = other.hosts, tor.links[3].partition("/")[0].rpartition(":")[2]
+        astray = f"udp:127.0.0.1:{free_port}/127.0.0.1:{host.getsockname()[1]}"
+        joining = pool.submit(tor.join, job, 0, astray)
+        until(lambda: tor.show(job).members)
+        tor.delete(job)
+        with pytest.raises(
+            ControllerError, match=f"cannot join the job: the job '{job}' was deleted"
+        ):
+            joining.result(WITHIN)
+
+
+def test_a_controller_that_stops_while_a_worker_joins_counts_as_out_of_reach():
+    class Stopping(rpc.ControllerServicer):
+        def Join(self, requests, context):  # noqa: ARG002, N802
+            context.abort(grpc.StatusCode.CANCELLED, "CANCELLED")  # as gRPC does
+
+    with ThreadPoolExecutor(1) as calls:
+        server = grpc.server(calls)
+        rpc.add_ControllerServicer_to_server(Stopping(), server)
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        with pytest.raises(ControllerUnreachable, match="the controller does not answer"):
+            join(address, "job", 0, "udp:127.0.0.1:1/127.0.0.1:2", token="")
+        server.stop(grace=0).wait(WITHIN)
 
 
 def test_what_is_said_on_a_stream_that_has_ended_is_not_kept(tor: Rack):

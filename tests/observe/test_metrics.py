@@ -4,6 +4,7 @@ import contextlib
 import logging
 import re
 import socket
+import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -225,6 +226,23 @@ def test_lost_leases_are_counted_by_job(monkeypatch):
             for each in family.samples
         }
     assert found["innet_controller_leases_lost_total", "train"] == 1
+
+
+def test_switches_are_asked_at_once_so_that_those_that_hang_cost_one_timeout(monkeypatch):
+    names = [f"tor{number}" for number in range(8)]
+    all_asked = threading.Barrier(len(names))
+
+    def view(name: str) -> pb.Switch:
+        all_asked.wait(WITHIN)
+        return pb.Switch(name=name)
+
+    with contextlib.closing(Controller(Store(None), Policy())) as controller:
+        listed = [pb.Switch(name=name) for name in names]
+        monkeypatch.setattr(controller.switches, "views", lambda: listed)
+        monkeypatch.setattr(controller.switches, "view", view)
+        found = list(ControllerCollector(controller).collect())
+    slots = next(each for each in found if each.name == "innet_controller_switch_slots")
+    assert [each.labels["switch"] for each in slots.samples] == names
 
 
 @pytest.mark.parametrize(

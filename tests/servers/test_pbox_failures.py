@@ -449,7 +449,7 @@ class Failing:
 
 
 def test_the_initial_values_are_waited_for(server):
-    with pytest.raises(ServerLost, match="does not answer"):
+    with pytest.raises(WorkerLost, match="worker 0 has not sent the initial values in time: start"):
         joined(server, 1, optimizer=pbox.SGD(), timeout=0.3)
 
 

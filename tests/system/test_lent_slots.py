@@ -11,10 +11,11 @@ import pytest
 from bursting_jobs import sum_in_bursts
 from cluster import Cluster, Worker, cluster
 from forked import ranks
-from racks import Rack, rack
+from racks import Rack, problem, rack
 from trees import integers, sums
 from waiting import until
 
+from innet.errors import WorkersMissing
 from innet.machine.environment import PRIVATE_KEY_FILE
 from innet.p4.artifacts import SLOTS as SLOTS_OF
 from innet.rpc import innet_pb2 as pb
@@ -174,6 +175,17 @@ def test_every_sum_is_exact_while_jobs_lend_slots_to_each_other(tor: Rack, priva
         ]
         assert all(each.private == privacy for job in jobs for each in job)
         sum_in_bursts(jobs)
+
+
+def test_a_worker_of_a_holder_is_told_of_the_one_that_has_left(tor: Rack):
+    with tor.workers(2, 32, min_slots=4) as agents:
+        vectors = integers(8, 2, 3000)
+        until(lambda: [*sums(agents, vectors)] and agents[0].term.slots == 32)
+        [name] = [job.name for job in tor.stub.ListJobs(pb.ListJobsRequest()).jobs if job.joined]
+        running = agents[1].submit(vectors[1].astype(np.float32))
+        agents[0].close()
+        until(lambda: tor.show(name).slots == 4)
+        assert isinstance(problem(running), WorkersMissing)
 
 
 def test_slots_that_a_new_job_reserves_are_given_up_at_once(tor: Rack):

@@ -118,6 +118,8 @@ def controller(
     with contextlib.ExitStack() as stack:
         stop = StopRequest() if standby else None
         kept = _taken_over(state, stop) if stop else state
+        if stop and tls_folder:  # the files may have changed meanwhile
+            identity = tls.load(tls_folder, tls.CONTROLLER)
         server = ControllerServer(address, identity, insecure=insecure, state=kept, policy=policy)
         stack.callback(server.close)
         metrics = metrics_address and stack.enter_context(

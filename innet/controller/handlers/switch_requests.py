@@ -65,8 +65,9 @@ class SwitchRequests:
             view = switch.view()
         with contextlib.suppress(SwitchError):
             connection = switch.supervisor.switch()
+            counters = connection.port_counters()  # first: it raises if the switch hangs
             down = connection.ports_down()
-            for port, counts in connection.port_counters().items():
+            for port, counts in counters.items():
                 view.port_counters.add(port=port, down=port in down, **counts)
         return view
 

@@ -7,7 +7,7 @@ from innet.controller.jobs.events import Actions, EndStream, Event, Notify, Path
 from innet.controller.jobs.history import Cause, Departed, History
 from innet.controller.jobs.job_switches import JobSwitches
 from innet.controller.jobs.records import JobSpec
-from innet.controller.jobs.roster import Roster, Worker
+from innet.controller.jobs.roster import Roster, Worker, ranks
 from innet.errors import ControllerError
 
 LAST_TERM = 0xFFFF
@@ -62,9 +62,9 @@ class Terms:
             return f"{obstacle}, and {without}" if without else obstacle
         if missing := self._switches.pending:
             return f"several switches sum, and {missing} of the workers are missing"
-        unready = [str(each.rank) for each in self._roster.admitted if each.ready is None]
+        unready = [each for each in self._roster.admitted if each.ready is None]
         if unready:
-            return f"a term begins; not ready yet: worker {', '.join(unready)}"
+            return f"a term begins; not ready yet: worker {ranks(unready)}"
         return "a term begins"
 
     def begin_generation(self, now: float) -> Actions:
@@ -124,8 +124,6 @@ class Terms:
         The switches' entries and cells of the present term are not those of the new slots.
         """
         self.next(cause, now, reason)
-        if self._roster.ending:
-            return []  # nothing will be summed any more
         return self._stop(reason) + self.advance(now)
 
     def recover(self, worker: Worker, reason: str) -> Notify:

@@ -11,7 +11,14 @@ from typing import Self
 
 import numpy as np
 
-from innet.errors import ClientClosed, NoCapacity, ParameterServerError, ServerLost, UsageError
+from innet.errors import (
+    ClientClosed,
+    NoCapacity,
+    ParameterServerError,
+    ServerLost,
+    UsageError,
+    WorkerLost,
+)
 from innet.machine.forks import Owner
 from innet.machine.threads import OwnedLock
 from innet.servers.pbox import native
@@ -269,11 +276,17 @@ class Client:
 
     def _begin(self, initial: Arrays | None) -> None:
         """Send the initial values if this is rank 0, and wait until all servers have them."""
+        silent = None
         if self.rank == 0 and self._optimizes:
             if initial is not None:
                 self._exchange(Kind.INIT, initial, initial, None)
             self._connections.tell_all({"initialised": True})
-        self._connections.await_ready()
+        elif self._optimizes:
+            silent = WorkerLost(
+                "worker 0 has not sent the initial values in time: start it sooner, or connect with a "
+                "longer timeout="
+            )
+        self._connections.await_ready(silent)
 
     def _exchange(
         self,

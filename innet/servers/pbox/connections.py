@@ -150,20 +150,25 @@ class Connections:
         self.tell(server, message)
         return self.receive(server)[answer]
 
-    def receive(self, server: int, within: float | None = None) -> dict[str, Any]:
-        """Return a server's next message. Raises the error that it contains, or ServerLost."""
-        message = self._receive(server, within)
+    def receive(self, server: int, silent: InnetError | None = None) -> dict[str, Any]:
+        """Return a server's next message. Raises the error that it contains, or ServerLost.
+
+        If the server sends nothing, the error is `silent`, if there is one.
+        """
+        message = self._receive(server, silent=silent)
         if "error" in message:
             raise messages.raised(message)
         return message
 
-    def _receive(self, server: int, within: float | None) -> dict[str, Any]:
+    def _receive(
+        self, server: int, within: float | None = None, silent: InnetError | None = None
+    ) -> dict[str, Any]:
         address = self.addresses[server]
         try:
             self.controls[server].settimeout(within or self._timeout)
             message = messages.receive(self.controls[server], messages.MOST_ANSWER_BYTES)
         except TimeoutError:
-            raise ServerLost(
+            raise silent or ServerLost(
                 f"the parameter server at {address} does not answer: is it overloaded?"
             ) from None
         except (OSError, Malformed) as why:
@@ -177,10 +182,10 @@ class Connections:
             raise ServerLost(closed(address))
         return message
 
-    def await_ready(self) -> None:
-        """Wait until all servers have the initial parameters."""
+    def await_ready(self, silent: InnetError | None) -> None:
+        """Wait until all servers have the initial parameters. Raises as :meth:`receive`."""
         for server in self.servers:
-            self.receive(server)
+            self.receive(server, silent)
 
     def sent_error(self, server: int) -> InnetError | None:
         """Return the error with which a server has ended the job, or None if it sends none in time.
