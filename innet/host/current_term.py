@@ -57,7 +57,7 @@ class CurrentTerm:
         if exchange < term.exchange:
             raise LeftBehind(
                 f"the job goes on with exchange {term.exchange}, this worker has not finished "
-                f"{exchange}: join the job again"
+                f"{exchange}: join the job again when the others have left"
             )
         if exchange > term.exchange + term.shared:
             raise AllReduceError(

@@ -153,7 +153,7 @@ def _rank(environment: Mapping[str, str]) -> int:
 
 def _number(name: str, value: str) -> int:
     if not is_number(value):
-        raise UsageError(f"{name} is {value!r}: it has to be a number")
+        raise UsageError(f"{name} is {value!r}: it has to be a number from 0 on")
     return int(value)
 
 

@@ -224,7 +224,8 @@ def _ask(exchanges: Exchanges, ask: Ask, chunks: Integers) -> Reduction:
     if not (done.flags & Ask.DONE).all():
         raise ParameterServerError(
             "no rack server keeps the parameters: switches or the fallback make this job's sums; "
-            "let its topmost switch be an `innet pbox rack-server`, and join without a fallback"
+            "let its topmost switch be an `innet pbox rack-server` with workers in at least two "
+            "racks, and join without a fallback"
         )
     return done
 

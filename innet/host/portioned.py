@@ -121,7 +121,7 @@ class PortionedSum(SumOfPortions):
         if self._others is None:
             raise LeftBehind(
                 "the other workers have gone on without this one, which lacks a part of a sum: join "
-                "the job again"
+                "the job again when they have left"
             )
         return result_of_others(carrier, 1, self._lanes.shape[1], self._workers)
 

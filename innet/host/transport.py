@@ -291,5 +291,5 @@ class SwitchTransport:
         if self._numpy.accepted(batch, self._numpy.ours(batch, Kind.STALE))[0].size:
             raise LeftBehind(
                 "the other workers have gone on without this one, which came too late: join the job "
-                "again, or let its quorum be all workers"
+                "again when they have left, or let its quorum be all workers"
             )

@@ -140,19 +140,19 @@ def pytorch(_: Environment) -> Finding:
 
 
 def quantizer(environment: Environment) -> Finding:
-    """Report the quantizer for gradients, and the code that runs it."""
+    """Report the quantizer for gradients, and where it runs."""
     try:
         spec = QuantizerSpec.read(environment.get("INNET_QUANTIZER") or "int32")
     except InnetError as why:
         return problem("quantizer", str(why), "set INNET_QUANTIZER as docs/quantization.md says")
-    code = "numpy, on the CPU"
+    where = "on the CPU"
     with contextlib.suppress(ImportError):
         import torch
 
         if torch.cuda.is_available() and spec.name != "strom":
             triton = importlib.util.find_spec("triton")
-            code += f"; for tensors on a GPU there, {'Triton' if triton else 'PyTorch'}"
-    return good("quantizer", f"{spec} by {code}")
+            where += f"; for tensors on a GPU there, by {'Triton' if triton else 'PyTorch'}"
+    return good("quantizer", f"{spec} {where}")
 
 
 def compiler(_: Environment) -> Finding:

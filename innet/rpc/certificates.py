@@ -113,7 +113,8 @@ def make(
         ]
         record(folder, made)
     except OSError as problem:
-        raise UsageError(f"cannot write {problem.filename}: {problem.strerror}") from None
+        where = problem.filename or folder  # a write knows no name
+        raise UsageError(f"cannot write {where}: {problem.strerror}") from None
     return Made(new, hosts)
 
 
@@ -144,7 +145,8 @@ def issue(folder: Path, name: str, roles: Sequence[str], valid: timedelta = YEAR
         made = [_sign(own, kind, name, name, authorities[kind.authority], valid) for kind in kinds]
         record(folder, made)
     except OSError as problem:
-        raise UsageError(f"cannot write {problem.filename}: {problem.strerror}") from None
+        where = problem.filename or folder  # a write knows no name
+        raise UsageError(f"cannot write {where}: {problem.strerror}") from None
     return own
 
 

@@ -11,6 +11,7 @@ from innet.errors import ControllerUnreachable, NotAuthorized
 from innet.rpc import channels, tls
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
+from innet.rpc.addresses import check_address
 from innet.rpc.status import error_of
 
 DEFAULT_ADDRESS = "127.0.0.1:9600"
@@ -37,8 +38,8 @@ def connect(
     The caller has to close the channel. `address` may name several controllers, separated by commas: the
     one that answers first counts. A stand-by controller does not answer.
 
-    Raises ControllerUnreachable if nobody answers within `timeout` seconds, and NotAuthorized if
-    the certificates are missing or wrong.
+    Raises UsageError for an address that is none, ControllerUnreachable if nobody answers within
+    `timeout` seconds, and NotAuthorized if the certificates are missing or wrong.
     """
     opened = {each: channels.channel(each, identity, _CHANNEL_OPTIONS) for each in named(address)}
     advice = _CONTROLLER_WITHOUT_TLS if identity else _CLIENT_WITHOUT_TLS
@@ -60,8 +61,11 @@ def connect(
 
 
 def named(addresses: str) -> list[str]:
-    """Return the controllers' addresses in a list that is separated by commas."""
-    return [each.strip() for each in addresses.split(",") if each.strip()] or [addresses]
+    """Return the controllers' addresses in a list that is separated by commas. Raises UsageError."""
+    found = [each.strip() for each in addresses.split(",") if each.strip()] or [addresses]
+    for each in found:
+        check_address(each, "the controller's address")
+    return found
 
 
 @contextlib.contextmanager

@@ -80,7 +80,8 @@ def revoke(folder: Path, name: str) -> list[Issued]:
             ],
         )
     except OSError as problem:
-        raise UsageError(f"cannot write {problem.filename}: {problem.strerror}") from None
+        where = problem.filename or folder  # a write knows no name
+        raise UsageError(f"cannot write {where}: {problem.strerror}") from None
     return new
 
 

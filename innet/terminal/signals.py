@@ -4,11 +4,13 @@ import contextlib
 import signal
 import socket
 from collections.abc import Iterator
+from time import monotonic
 from typing import NoReturn
 
 from innet.machine import systemd
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_AT_ONCE = 0.5
 
 
 class Stopped(SystemExit):
@@ -57,10 +59,15 @@ class Interrupts:
 
     During a fork Python runs hooks that swallow exceptions. An exception raised there would be printed
     and lost.
+
+    Signals in the half second after one that counts belong to the same request. ``timeout``, for example,
+    sends SIGTERM to the command, and at once to the command's group. A second request would kill what
+    the first one has asked to end.
     """
 
     def __init__(self) -> None:
         self._pending: BaseException | None = None
+        self._at = -_AT_ONCE
         self._held = False
 
     def catch(self) -> None:
@@ -83,6 +90,9 @@ class Interrupts:
             raise self._pending
 
     def _handle(self, number: int, _: object) -> None:
+        if (now := monotonic()) - self._at < _AT_ONCE:
+            return
+        self._at = now
         self._pending = KeyboardInterrupt() if number == signal.SIGINT else Stopped(number)
         if not self._held:
             raise self._pending

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from commands import refuse, run
+from commands import refuse, run, run_on_full_disk
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from hypothesis import example, given, settings
@@ -221,3 +221,15 @@ def test_the_command_refuses_what_it_cannot_do(tmp_path: Path):
         refuse(why, "innet", "certificates", "make", str(folder), "--host", host)
     with pytest.raises(InnetError):
         tls.load(tmp_path / "tls", tls.WORKER)
+
+
+def test_a_full_disk_is_an_error_that_names_the_folder(folder: Path):
+    for command in (
+        ["make", str(folder), "--host", "a"],
+        ["issue", str(folder), "alice", "--role", "user"],
+    ):
+        done = run_on_full_disk("innet", "certificates", *command)
+        assert (done.returncode, done.stderr) == (
+            2,
+            f"error: cannot write {folder}: File too large\n",
+        )

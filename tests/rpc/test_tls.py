@@ -194,6 +194,12 @@ def test_nobody_is_not_mistaken_for_somebody_who_refuses(folder: Path):
             pass
 
 
+@pytest.mark.parametrize("wrong", ["127.0.0.1", "127.0.0.1:1,127.0.0.1", "127.0.0.1:x", ","])
+def test_an_address_without_a_port_is_an_error_before_anybody_is_asked(wrong: str):
+    with pytest.raises(UsageError, match=r"the controller's address '.*' is not HOST:PORT"):
+        connect(wrong)
+
+
 def test_without_a_certificate_there_is_no_answer_and_the_others_are_still_served(
     controller: str, folder: Path
 ):

@@ -1,5 +1,6 @@
 """The command ``innet``, run as a user runs it: its output, and its exit code."""
 
+import contextlib
 import os
 import re
 import signal
@@ -27,8 +28,9 @@ from innet.host.join import join
 from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.status import code_of, error_of
+from innet.terminal import signals
 from innet.terminal.app import run as run_app
-from innet.terminal.signals import Stopped
+from innet.terminal.signals import STOP_SIGNALS, Interrupts, Stopped
 
 
 @pytest.fixture(scope="module")
@@ -337,6 +339,22 @@ def test_a_signal_gives_128_and_its_number(number: signal.Signals):
         with pytest.raises(SystemExit) as end:
             run_app(raising(problem), [])
         assert end.value.code == (128 + number if isinstance(problem, SystemExit) else 130)
+
+
+def test_a_signal_that_comes_twice_at_once_is_one_request(monkeypatch: pytest.MonkeyPatch):
+    """As from `timeout`: the second one would kill a training that ends its own processes."""
+    times = [(0.0, True), (0.1, False), (0.4, False), (0.6, True), (0.7, False)]
+    clock = iter([now for now, _ in times])
+    monkeypatch.setattr(signals, "monotonic", lambda: next(clock))
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
+    try:
+        Interrupts().catch()
+        for _, counts in times:
+            with pytest.raises(Stopped) if counts else contextlib.nullcontext():
+                signal.raise_signal(signal.SIGTERM)
+    finally:
+        for number, handler in zip(STOP_SIGNALS, before, strict=True):
+            signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
