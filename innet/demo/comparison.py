@@ -97,6 +97,8 @@ def train(
         spawned(command, variables, stderr=errors) as process,
     ):
         for line in process.stdout or ():
+            if not line.startswith("{"):  # Gloo tells of its connections here, before PyTorch 2.11
+                continue
             said = json.loads(line)
             rank = said.pop("rank")
             if "parameters" in said:

@@ -148,6 +148,7 @@ def test_what_happens_while_the_disk_is_full_is_logged_once_and_kept_later(monke
     assert [each.event for each in registry.store.events("job")] == events
     [record] = registry.store.load().jobs
     assert record == told.job.record()
+    registry.close()
 
 
 def test_changes_and_refusals_are_recorded_with_the_name_in_the_certificate(folder: Path):

@@ -437,11 +437,12 @@ def test_what_has_happened_to_a_job_outlives_it_and_the_controller(tmp_path: pat
     store.close()
 
 
-def test_the_oldest_events_of_a_job_are_dropped(tmp_path: pathlib.Path):
+def test_the_oldest_events_of_a_job_are_dropped():
     store = Store()
     store.add_switch(SWITCH)
     store.save_job(JOB, [event("term begins", None, term) for term in range(1, 701)])
     assert [each.term for each in store.events(JOB.spec.name)] == [*range(201, 701)]
+    store.close()
 
 
 def event(what: str, rank: int | None, term: int = 7) -> DatedEvent:

@@ -23,8 +23,8 @@ _QUERIES = {
     "job": ("SELECT * FROM jobs WHERE name = ?",),
     "worker": ("SELECT * FROM workers WHERE job = ? AND rank = ?",),
     "quota": ("SELECT * FROM quotas WHERE owner = ?",),
-    "last_job": ("SELECT * FROM last_job WHERE ?1 = ''",),
-    "schema": ("SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE ?1 = '' ORDER BY name",),
+    "last_job": ("SELECT * FROM last_job WHERE ? = ''",),
+    "schema": ("SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE ? = '' ORDER BY name",),
 }
 _NAMES = {
     "switch": "SELECT name FROM switches",

@@ -326,9 +326,9 @@ def _add_events(database: sqlite3.Connection, job: str, events: Iterable[DatedEv
         rows,
     )
     database.execute(
-        "DELETE FROM events WHERE job = ?1 AND number <= (SELECT number FROM events WHERE job = ?1 "
-        "ORDER BY number DESC LIMIT 1 OFFSET ?2)",
-        (job, _MOST_EVENTS_OF_JOB),
+        "DELETE FROM events WHERE job = ? AND number <= (SELECT number FROM events WHERE job = ? "
+        "ORDER BY number DESC LIMIT 1 OFFSET ?)",
+        (job, job, _MOST_EVENTS_OF_JOB),
     )
     database.execute(
         "DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - ?", (_MOST_EVENTS,)
