@@ -25,7 +25,7 @@ struct shared_memory {
     int connection;       /* to the switch, or -1 */
     int wakeup;           /* the eventfd of this end, or -1 */
     struct cable *cables; /* one for each core; NULL until the switch has passed them on */
-    uint32_t cores, next; /* the number of cores, and the one whose packets are taken next */
+    uint32_t cores, next; /* the number of cores, and the one whose packets are taken first */
     struct ring_reader in[CABLE_CORES];
     struct ring_writer out[CABLE_CORES];
     size_t front;            /* bytes before a packet's header, once packets have arrived */
@@ -229,8 +229,8 @@ static bool receive_from(struct shared_memory *shared, uint32_t core, struct inb
     return true;
 }
 
-/* Keeps the intact packets of all cores, from another core on each time. Returns EAGAIN if nothing is
- * there. */
+/* Keeps the intact packets of all cores, beginning with another core each time. Returns EAGAIN if nothing
+ * is there. */
 int innet_shared_receive(void *context, struct inbox *inbox)
 {
     struct shared_memory *shared = context;

@@ -36,28 +36,31 @@ class SideStreams:
 
 
 class SideStream:
-    """A stream for one call. Make it in the caller's thread, and use it in the agent's."""
+    """A stream for one call. Make it in the caller's thread, and use it in the thread that serves it."""
 
     def __init__(self, stream: "torch.cuda.Stream") -> None:
         import torch
 
         self._stream = stream
-        self._callers = torch.cuda.current_stream(stream.device)
-        self._written = self._callers.record_event()
+        self._callers_stream = torch.cuda.current_stream(stream.device)
+        self._ready = self._callers_stream.record_event()
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
         """Make it this thread's stream during the block. At the end, wait for what it has to do."""
         import torch
 
-        with torch.cuda.stream(self._stream):
-            self._stream.wait_event(self._written)
-            yield
-        self._stream.synchronize()
+        try:
+            # The device, too: leaving the stream alone would make a context on the thread's own device.
+            with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
+                self._stream.wait_event(self._ready)
+                yield
+        finally:
+            self._stream.synchronize()
 
     def hand_over(self, result: Any) -> None:
         """Keep the memory of a result, if it is a tensor, while the caller's stream may use it."""
         if getattr(result, "is_cuda", False):
             parts = (result._indices(), result._values()) if result.is_sparse else (result,)  # noqa: SLF001
             for part in parts:
-                part.record_stream(self._callers)
+                part.record_stream(self._callers_stream)

@@ -55,15 +55,14 @@ class TensorCall:
         if self.tensor.device.type == "cpu":  # numpy's operations take less time than PyTorch's
             values = as_array(resolved(self.tensor.detach())).ravel()
             return torch.from_numpy(self._reduce_flat(values, reducer).reshape(shape))
-        flat = self.tensor.detach().reshape(-1)
+        flat = resolved(self.tensor.detach()).reshape(-1)
         if quantized_on_device(flat, self.op):
             mean = self.op == "mean"
             on_gpu = reducer.on_device(
                 flat, self.spec, self.key, mean=mean, collective=self.collective, part=self.part
             )
             return on_gpu.reshape(shape)
-        flat = resolved(flat.cpu()).numpy()
-        reduced = torch.from_numpy(self._reduce_flat(flat, reducer))
+        reduced = torch.from_numpy(self._reduce_flat(flat.cpu().numpy(), reducer))
         return reduced.to(self.tensor.device).reshape(shape)
 
     def _reduce_flat(
@@ -90,4 +89,5 @@ class TensorCall:
         if isinstance(self.tensor, np.ndarray):
             own = torch.from_numpy(self.tensor.copy())  # with positive strides
             return exchanges.combine(own, mean=mean).numpy()
-        return exchanges.combine(self.tensor.detach(), mean=mean)
+        combined = exchanges.combine(self.tensor.detach().cpu(), mean=mean)
+        return combined.to(self.tensor.device)

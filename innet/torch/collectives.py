@@ -168,7 +168,7 @@ class Scatter:
         )
 
 
-def all_reduce(agent: Agent, tensors: Tensors, op: ReduceOp, *, wait: bool) -> "Future[None]":
+def all_reduce(agent: Agent, tensors: Tensors, op: ReduceOp, *, wait: bool) -> "Future[Any]":
     """Combine tensors in place through the switch, in the background.
 
     `wait` is that of :meth:`Agent.submit`.
@@ -258,15 +258,19 @@ def put_sparse(tensor: torch.Tensor, values: torch.Tensor) -> None:
         tensor.copy_(values.to(tensor.dtype))
 
 
-def put_all(tensors: Tensors, result: torch.Tensor) -> None:
-    """Copy the result of one all-reduce into its tensors: dense ones in turn, or a single sparse one."""
+def put_all(tensors: Tensors, result: torch.Tensor) -> torch.Tensor | None:
+    """Copy the result of one all-reduce into its tensors: dense ones in turn, or a single sparse one.
+
+    Returns the sparse tensor, which has new memory, so that the agent hands it over.
+    """
     if result.layout != torch.strided:
         put_sparse(tensors[0], result)
-        return
+        return tensors[0]
     parts = result.reshape(-1).split([tensor.numel() for tensor in tensors])
     for tensor, part in zip(tensors, parts, strict=True):
         if part.data_ptr() != tensor.data_ptr():
             put(tensor, part)
+    return None
 
 
 def put_bytes(tensor: torch.Tensor, content: Bytes) -> None:

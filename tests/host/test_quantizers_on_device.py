@@ -89,6 +89,23 @@ def test_bits_are_those_of_numpy(using: ModuleType, gradient, text: str, seed: i
         np.testing.assert_array_equal(got.cpu().numpy(), expected)
 
 
+@pytest.mark.parametrize(
+    "view",
+    [lambda each: each[::2], lambda each: each.view(-1, 4)[:, 1], lambda each: each[:1].expand(64)],
+    ids=["every second", "a column", "expanded"],
+)
+def test_views_of_other_memory_have_the_bits_of_their_values(using: ModuleType, view):
+    """Their sizes are those of whole chunks, so nothing is added to them."""
+    values = view(torch.arange(256.0, device=DEVICE) - 100)
+    quantizer = QuantizerSpec.read("int8").bind(2)
+    device = OnDevice(quantizer, DEVICE, using)
+    expected = quantizer.rows(values.cpu().contiguous().numpy(), LANES)
+    rows, own = device.rows(values, LANES), quantizer.scales(expected)
+    assert device.scales(rows).tobytes() == own.tobytes()
+    packed, _ = device.quantize(rows, own, own, nearest)
+    assert packed.tobytes() == quantizer.quantize(expected, own, own, nearest)[0].tobytes()
+
+
 @given(st.integers(0, 2**64 - 1))
 def test_random_bits_are_those_of_numpy(key: int):
     bits = torch_kernels.random_bits(key, 50, DEVICE).cpu().numpy()

@@ -174,6 +174,7 @@ def of_every_kind(rank: int) -> list[str]:
     )
     damaged = normal.clone()
     damaged[rank, 5] = (torch.inf, torch.nan)[rank]
+    long = torch.arange(16384.0, device="cpu") * (rank + 1)
     huge = torch.full_like(normal, 3e38)
     rows = torch.sparse_coo_tensor(
         torch.tensor([[rank, 7]], device="cpu"), normal[:2], (9, 700), device="cpu"
@@ -193,6 +194,9 @@ def of_every_kind(rank: int) -> list[str]:
         "gathered": (normal.half(), agent.all_gather),
         "gathered of nothing": (normal[:0], agent.all_gather),
         "broadcast": (normal.t(), lambda each: agent.broadcast(each, 1)),
+        "mean of every second number": (long, lambda each: agent.all_reduce(each[::2])),
+        "mean of one number, expanded": (long, lambda each: agent.all_reduce(each[:1].expand(8192))),
+        "mean of a view without its sign": (long, lambda each: agent.all_reduce(torch._neg_view(each))),
         "a few": (normal[0, :3], agent.all_reduce),
         "nothing": (normal[:0], agent.all_reduce),
     }  # fmt: skip
@@ -210,7 +214,7 @@ def test_all_calls_give_the_results_of_the_cpu(group: Group):
 
 
 def mixed(rank: int) -> list[bytes]:
-    """Sum a GPU's tensor on rank 0 and a CPU's on the other rank."""
+    """Sum a CPU's tensor on rank 0 and a GPU's on the other rank."""
     values = np.random.default_rng(rank).standard_normal(3_000_000, np.float32)
     tensor = torch.from_numpy(values)
     reduced = group_agent().all_reduce(tensor.cuda() if rank else tensor, "mean")

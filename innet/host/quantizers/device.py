@@ -80,7 +80,7 @@ class OnDevice:
         """See :class:`interface.Quantizer`."""
         missing = -len(values) % (self.rows_per_chunk * lanes)
         whole = torch.nn.functional.pad(values, (0, missing)) if missing else values
-        return whole.view(-1, lanes)
+        return whole.contiguous().view(-1, lanes)  # as the kernels' addresses demand
 
     def scales(self, rows: torch.Tensor) -> Integers:
         """See :class:`interface.Quantizer`."""
@@ -133,7 +133,7 @@ class OnDevice:
         """Copy an array by way of pinned memory, so that nobody has to wait for the copy."""
         if not self._is_gpu:
             return torch.from_numpy(array.copy())
-        staging = self._staging(name, array.shape, torch.from_numpy(array[:0]).dtype)
+        staging = self._staging(name, array.shape, torch.from_numpy(array[:0].copy()).dtype)
         staging.numpy()[...] = array
         return staging.to(self._device, non_blocking=True)
 
