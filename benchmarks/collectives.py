@@ -36,10 +36,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.ranks import for_own_job, found_by_ranks
 from innet.errors import UsageError
 from innet.local.rack import Rack, local_rack
-from innet.local.workers import spawned_workers
-from innet.machine.environment import JOB, TOKEN
 from innet.terminal.app import run
 
 SIZES = [4 << 2 * power for power in range(13)]  # bytes, to 64 MiB
@@ -60,7 +59,9 @@ def main(
     workers: Annotated[int, typer.Option(min=2, max=32, help="Worker processes.")] = 4,
     lanes: Annotated[int, typer.Option(help="Integers per packet: 64, 256 or 1024.")] = 1024,
     slots: Annotated[int, typer.Option(help="Chunks under way at once.")] = 128,
-    cores: Annotated[int, typer.Option(help="Cores of a switch; by default as innet rack.")] = 0,
+    cores: Annotated[
+        int | None, typer.Option(help="Cores of a switch; by default as innet rack.")
+    ] = None,
     largest: Annotated[int, typer.Option(help="MiB of the largest all-reduce.")] = 64,
     transports: Annotated[str, typer.Option(help="Transports, separated by commas.")] = ",".join(
         TRANSPORTS
@@ -76,20 +77,14 @@ def main(
     with contextlib.ExitStack() as stack:
         racks = {
             name: _described(
-                stack.enter_context(
-                    local_rack(workers, lanes, 1, udp=name == UDP, cores=cores or None)
-                )
+                stack.enter_context(local_rack(workers, lanes, 1, udp=name == UDP, cores=cores))
             )
             for name in names
             if name != GLOO
         }
         given = json.dumps({"sizes": sizes, "transports": names, "racks": racks, "slots": slots})
         command = [sys.executable, "-m", "benchmarks.collectives", "work", given]
-        processes = stack.enter_context(spawned_workers(command, workers))
-        said, problem = processes[0].communicate()
-    if processes[0].returncode:
-        raise SystemExit(f"rank 0 has failed:\n{problem}")
-    found = json.loads(said)
+        found = found_by_ranks(command, workers)
     facts = {
         "workers": workers, "lanes": lanes, "slots": slots, "cores": os.cpu_count(),
         "platform": platform.platform(), "torch": torch.__version__,
@@ -103,8 +98,7 @@ def main(
 
 def _described(rack: Rack) -> dict[str, Any]:
     """Return what a worker has to know of a rack. Its group creates a job of its own there."""
-    own = {name: text for name, text in rack.environment.items() if name not in (JOB, TOKEN)}
-    return {"environment": own, "switch": rack.switch.pid}
+    return {"environment": for_own_job(rack), "switch": rack.switch.pid}
 
 
 def table(found: Mapping[str, Times], workers: int, title: str) -> Table:

@@ -14,7 +14,6 @@ are on the GPU. The rows *CPU* are those of a vector that is copied to the host 
 machine sums. The timeline is that of one step of worker 0.
 """
 
-import contextlib
 import json
 import os
 import statistics
@@ -37,14 +36,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.options import Json
+from benchmarks.ranks import for_own_job, found_by_ranks
 from innet.errors import UsageError
 from innet.host.ddp import ddp_hook
 from innet.host.quantizers import device as on_gpu
 from innet.host.quantizers.rounding import Stochastic, nearest
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.local.rack import local_rack
-from innet.local.workers import spawned_workers
-from innet.machine.environment import JOB, TOKEN
 from innet.terminal.app import run
 
 QUANTIZERS = "int32", "int16", "int8", "int8+stochastic"
@@ -59,13 +57,12 @@ app = typer.Typer(pretty_exceptions_enable=False)
 
 @dataclass(frozen=True)
 class Kernel:
-    """The median time of a kernel over `elements` floats, and its share of a copy's bytes per second."""
+    """The median time of a kernel, and its bytes per second as a share of a copy's."""
 
     quantizer: str
     lanes: int
     name: str
     seconds: float
-    bytes_per_s: float
     of_copy: float
 
 
@@ -160,7 +157,7 @@ def kernels(elements: int, copy: float) -> Iterator[Kernel]:
             }
             for name, (work, size) in works.items():
                 seconds = gpu_seconds(work)
-                yield Kernel(text, lanes, name, seconds, size / seconds, size / seconds / copy)
+                yield Kernel(text, lanes, name, seconds, size / seconds / copy)
 
 
 def kernel_table(found: Sequence[Kernel], copy: float) -> Table:
@@ -229,17 +226,10 @@ def path_table(found: Sequence[Mapping[str, Any]], mib: int) -> Table:
 
 def train_all(workers: int, options: Mapping[str, int]) -> list[Steps]:
     """Train in all cases, with a rack of this machine."""
-    with contextlib.ExitStack() as stack:
-        rack = stack.enter_context(local_rack(workers, 1024, 1))
-        command = [sys.executable, "-m", "benchmarks.gpu", "work", json.dumps(options)]
-        # Without a job in it, the workers' group creates one of its own.
-        given = {name: text for name, text in rack.environment.items() if name not in (JOB, TOKEN)}
-        given["INNET_SLOTS"] = "128"
-        processes = stack.enter_context(spawned_workers(command, workers, given))
-        said, problem = processes[0].communicate()
-    if processes[0].returncode:
-        raise SystemExit(f"rank 0 has failed:\n{problem}")
-    return [Steps(**each) for each in json.loads(said)]
+    command = [sys.executable, "-m", "benchmarks.gpu", "work", json.dumps(options)]
+    with local_rack(workers, 1024, 1) as rack:
+        found = found_by_ranks(command, workers, {**for_own_job(rack), "INNET_SLOTS": "128"})
+    return [Steps(**each) for each in found]
 
 
 class Model(nn.Module):

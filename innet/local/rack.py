@@ -69,7 +69,7 @@ def local_rack(
 
 
 def spare_cores(workers: int) -> int:
-    """Return how many cores a switch can use beside its workers: one at least, and few at most."""
+    """Return how many cores a switch can use beside its workers: from 1 to 4."""
     return max(1, min(_MOST_CORES, len(os.sched_getaffinity(0)) - workers))
 
 
@@ -78,8 +78,8 @@ def _running(
     all_cables: list[Cable], lanes: int, slots: int, workers: int, cores: int
 ) -> Iterator[Rack]:
     interfaces = port_options(each.interface for each in all_cables)
-    run_switch = [*command("innet.switch.cli"), "--no-p4", "--grpc-server-addr", "127.0.0.1:0"]
-    run_switch += ["--cores", str(cores)]
+    run_switch = [*command("innet.switch.cli"), "--no-p4", "--cores", str(cores)]
+    run_switch += ["--grpc-server-addr", "127.0.0.1:0"]
     run_controller = [*command("innet.cli"), "controller", "--address", "127.0.0.1:0"]
     with (
         serving("P4Runtime", [*run_switch, *interfaces]) as (switch, p4runtime),

@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from innet.errors import UsageError
 from innet.machine.replaced_file import replace_file
 from innet.rpc import tls
-from innet.rpc.issued import Issued, record
+from innet.rpc.issued import Issued, record, unwritable
 
 YEAR = timedelta(days=365)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -113,8 +113,7 @@ def make(
         ]
         record(folder, made)
     except OSError as problem:
-        where = problem.filename or folder  # a write knows no name
-        raise UsageError(f"cannot write {where}: {problem.strerror}") from None
+        raise unwritable(folder, problem) from None
     return Made(new, hosts)
 
 
@@ -145,8 +144,7 @@ def issue(folder: Path, name: str, roles: Sequence[str], valid: timedelta = YEAR
         made = [_sign(own, kind, name, name, authorities[kind.authority], valid) for kind in kinds]
         record(folder, made)
     except OSError as problem:
-        where = problem.filename or folder  # a write knows no name
-        raise UsageError(f"cannot write {where}: {problem.strerror}") from None
+        raise unwritable(folder, problem) from None
     return own
 
 

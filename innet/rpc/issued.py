@@ -80,9 +80,13 @@ def revoke(folder: Path, name: str) -> list[Issued]:
             ],
         )
     except OSError as problem:
-        where = problem.filename or folder  # a write knows no name
-        raise UsageError(f"cannot write {where}: {problem.strerror}") from None
+        raise unwritable(folder, problem) from None
     return new
+
+
+def unwritable(folder: Path, problem: OSError) -> UsageError:
+    """Return the error for files of a folder that cannot be written; a write's error has no name."""
+    return UsageError(f"cannot write {problem.filename or folder}: {problem.strerror}")
 
 
 def _append(path: Path, lines: Iterable[str]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from innet.machine.numbers import listed
 from innet.rpc import innet_pb2 as pb
 
 LONG_WAIT_S = 5.0
@@ -10,8 +11,6 @@ LONG_WAIT_S = 5.0
 
 LONGEST_REASON = 500
 """The most characters of a worker's reason for leaving, or for asking for another term."""
-
-_MOST_NAMED = 16
 
 PATHS = {pb.PATH_NONE: "none", pb.PATH_SWITCH: "switch", pb.PATH_FALLBACK: "fallback"}
 
@@ -31,10 +30,8 @@ def counted(number: int, noun: str) -> str:
 
 def named(ranks: Iterable[int]) -> str:
     """Return ``worker 1`` or ``workers 0, 2``. Of very many, only the first ones are named."""
-    numbers = [str(rank) for rank in sorted(ranks)]
-    more = len(numbers) - _MOST_NAMED
-    end = f" and {more} more" if more > 0 else ""
-    return f"worker{'s' if len(numbers) != 1 else ''} {', '.join(numbers[:_MOST_NAMED])}{end}"
+    numbers = sorted(ranks)
+    return f"worker{'s' if len(numbers) != 1 else ''} {listed(numbers)}"
 
 
 def slots_text(job: pb.Job) -> str:

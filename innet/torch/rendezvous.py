@@ -39,7 +39,7 @@ def _named(store: Store, rank: int, timeout: timedelta) -> str:
     store.wait(["name"], timeout)
     mine, pause = uuid.uuid4().hex, _FIRST_PAUSE_S
     over = time.monotonic() + timeout.total_seconds()
-    while time.monotonic() < over:
+    while True:
         name = store.get("name").decode()  # each time, as it may be that of a dead rank 0
         here = f"{name}/{rank}"
         store.set(here, mine)
@@ -47,6 +47,7 @@ def _named(store: Store, rank: int, timeout: timedelta) -> str:
             store.delete_key(here)
             store.delete_key(f"{here}/{mine}")
             return str(name)
+        if time.monotonic() >= over:
+            raise DistStoreError(f"rank 0 of the group has not answered for {timeout}")
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
-    raise DistStoreError(f"rank 0 of the group has not answered for {timeout}")

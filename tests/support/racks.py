@@ -83,6 +83,15 @@ class Rack:
         finally:
             self.links.extend(taken)
 
+    def environments(self, ranks: int, **more: str) -> list[dict[str, str]]:
+        """Return the variables of the ranks of a process group, which share all free ports.
+
+        `more` are variables of all ranks.
+        """
+        links = ",".join("+".join(self.links[rank::ranks]) for rank in range(ranks))
+        common = {"INNET_CONTROLLER": self.controller, "INNET_LINK": links, **more}
+        return [{**common, "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+
     @contextlib.contextmanager
     def workers(self, count: int, slots: int = 32, **more: Any) -> Iterator[list[Agent]]:
         """Yield all agents of a job of their own. `more` are fields of the job's request."""

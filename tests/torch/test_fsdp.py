@@ -19,11 +19,11 @@ with_the_hook = pytest.mark.skipif(torch.__version__ < "2.9", reason="FSDP2 has 
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[Group]:
-    with rack(SIZE) as tor:
-        common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(tor.links)}
-        environments = [{**common, "LOCAL_RANK": str(rank)} for rank in range(SIZE)]
-        with process_group(SIZE, prepare, "innet", environments) as running:
-            yield running
+    with (
+        rack(SIZE) as tor,
+        process_group(SIZE, prepare, "innet", tor.environments(SIZE)) as running,
+    ):
+        yield running
 
 
 def prepare() -> None:

@@ -25,9 +25,7 @@ def tor() -> Iterator[Rack]:
 
 @pytest.fixture(scope="module")
 def group(tor: Rack) -> Iterator[Group]:
-    links = ",".join("+".join(tor.links[rank::SIZE]) for rank in range(SIZE))
-    common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": links, "INNET_GATHER_JOB": "1"}
-    environments = [{**common, "LOCAL_RANK": str(rank)} for rank in range(SIZE)]
+    environments = tor.environments(SIZE, INNET_GATHER_JOB="1")
     with process_group(SIZE, prepare, "innet", environments) as running:
         yield running
 
@@ -135,11 +133,7 @@ def test_without_another_job_all_gathers_share_that_of_the_group(lack):
     cables = 1 if lack == "cables" else 2
     with rack(SIZE * cables, policy=Policy(lease_s=WITHIN)) as tor:
         slots = str(tor.free_slots) if lack == "slots" else ""
-        links = ",".join("+".join(tor.links[rank::SIZE]) for rank in range(SIZE))
-        common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": links, "INNET_SLOTS": slots}
-        environments = [
-            {**common, "INNET_GATHER_JOB": "1", "LOCAL_RANK": str(rank)} for rank in range(SIZE)
-        ]
+        environments = tor.environments(SIZE, INNET_SLOTS=slots, INNET_GATHER_JOB="1")
         with process_group(SIZE, prepare, "innet", environments) as running:
             assert running.run(dependent) == [True] * SIZE
             assert len(tor.stub.ListJobs(pb.ListJobsRequest()).jobs) == 1

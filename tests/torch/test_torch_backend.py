@@ -31,16 +31,12 @@ def tor() -> Iterator[Rack]:
         yield running
 
 
-def environments(tor: Rack, **more: str) -> list[dict[str, str]]:
-    links = ["+".join(tor.links[rank::SIZE]) for rank in range(SIZE)]
-    common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(links), **more}
-    return [{**common, "LOCAL_RANK": str(rank)} for rank in range(SIZE)]
-
-
 @pytest.fixture(scope="module")
 def group(tor: Rack) -> Iterator[Group]:
     metrics = f"127.0.0.1:{successive_ports(SIZE)}"
-    with process_group(SIZE, prepare, "innet", environments(tor, INNET_METRICS=metrics)) as running:
+    with process_group(
+        SIZE, prepare, "innet", tor.environments(SIZE, INNET_METRICS=metrics)
+    ) as running:
         running.run(initialized)
         yield running
 

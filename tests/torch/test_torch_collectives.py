@@ -47,16 +47,9 @@ def group(tor: Rack, request: pytest.FixtureRequest) -> Iterator[Group]:
     device, nodes = request.param
     if device == "cuda" and not has_gpu():
         pytest.skip("there is no GPU")
-    links = ",".join("+".join(tor.links[rank::SIZE]) for rank in range(SIZE))
-    common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": links}
     environments = [
-        {
-            **common,
-            "LOCAL_RANK": str(rank),
-            "GROUP_RANK": str(rank * nodes // SIZE),
-            "DEVICE": device,
-        }
-        for rank in range(SIZE)
+        {**each, "GROUP_RANK": str(rank * nodes // SIZE)}
+        for rank, each in enumerate(tor.environments(SIZE, DEVICE=device))
     ]
     with process_group(SIZE, prepare, "innet", environments) as running:
         running.run(initialized)
@@ -449,9 +442,7 @@ def with_fewer(rank: int) -> list[str]:
 
 def test_what_needs_all_workers_goes_over_gloo_if_the_job_does_not():
     with rack(SIZE) as tor, tor.job(SIZE, min_workers=2) as job:
-        token = {"INNET_JOB": job, "INNET_TOKEN": tor.tokens[job]}
-        common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(tor.links), **token}
-        environments = [{**common, "LOCAL_RANK": str(rank)} for rank in range(SIZE)]
+        environments = tor.environments(SIZE, INNET_JOB=job, INNET_TOKEN=tor.tokens[job])
         with process_group(SIZE, prepare, "innet", environments) as running:
             reasons = ["", "order", "quorum", "quorum"]  # the barrier waits for Gloo's collectives
             assert running.run(with_fewer) == [reasons] * SIZE

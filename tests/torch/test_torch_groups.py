@@ -34,15 +34,9 @@ def tor() -> Iterator[Rack]:
         yield running
 
 
-def environments(tor: Rack, **more: str) -> list[dict[str, str]]:
-    links = ["+".join(tor.links[rank::SIZE]) for rank in range(SIZE)]
-    common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(links), **more}
-    return [{**common, "LOCAL_RANK": str(rank)} for rank in range(SIZE)]
-
-
 @pytest.fixture(scope="module")
 def group(tor: Rack) -> Iterator[Group]:
-    own = environments(tor, INNET_METRICS="127.0.0.1:0")
+    own = tor.environments(SIZE, INNET_METRICS="127.0.0.1:0")
     with process_group(SIZE, prepare, "innet", own) as running:
         running.run(initialized)
         yield running
@@ -266,7 +260,7 @@ def test_a_private_group_leaves_nothing_to_gloo(tmp_path):
     with (
         rack(SIZE * CABLES) as tor,
         process_group(
-            SIZE, prepare, "innet", environments(tor, INNET_PRIVATE_KEY_FILE=str(key))
+            SIZE, prepare, "innet", tor.environments(SIZE, INNET_PRIVATE_KEY_FILE=str(key))
         ) as running,
     ):
         for mean, moved, refused in running.run(hidden):

@@ -1,6 +1,6 @@
 """The workers of a job: those in it, those that wait for its next generation, those that have left."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from innet.controller.jobs.events import (
@@ -15,8 +15,7 @@ from innet.controller.jobs.events import (
 )
 from innet.controller.jobs.records import Attachment, JobSpec, WorkerRecord
 from innet.errors import AlreadyExists, NotFound, UsageError
-
-_MOST_NAMED = 16
+from innet.machine.numbers import listed
 
 
 @dataclass(eq=False)
@@ -135,12 +134,12 @@ class Roster:
         """Return why the workers cannot sum without the switch, or "" if they can."""
         if self.missing:
             return f"there is no fallback while {self.missing} of the workers are missing"
-        without = [each for each in self.admitted if not each.fallback]
+        without = [each.rank for each in self.admitted if not each.fallback]
         if not without:
             return ""
         if len(without) == len(self.admitted):
             return "no worker has a fallback"
-        return f"some workers have no fallback: {ranks(without)}"
+        return f"some workers have no fallback: {listed(without)}"
 
     @property
     def nonces(self) -> set[int]:
@@ -286,10 +285,3 @@ class Roster:
             f"the job {self._spec.name!r} has a worker {rank} already: give every worker a rank of its "
             "own, or end the other one"
         )
-
-
-def ranks(workers: Sequence[Worker]) -> str:
-    """Return the ranks of workers. Of very many, only the first ones are named."""
-    first = ", ".join(str(each.rank) for each in workers[:_MOST_NAMED])
-    more = len(workers) - _MOST_NAMED
-    return f"{first} and {more} more" if more > 0 else first

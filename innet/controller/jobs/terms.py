@@ -7,8 +7,9 @@ from innet.controller.jobs.events import Actions, EndStream, Event, Notify, Path
 from innet.controller.jobs.history import Cause, Departed, History
 from innet.controller.jobs.job_switches import JobSwitches
 from innet.controller.jobs.records import JobSpec
-from innet.controller.jobs.roster import Roster, Worker, ranks
+from innet.controller.jobs.roster import Roster, Worker
 from innet.errors import ControllerError
+from innet.machine.numbers import listed
 
 LAST_TERM = 0xFFFF
 
@@ -62,9 +63,9 @@ class Terms:
             return f"{obstacle}, and {without}" if without else obstacle
         if missing := self._switches.pending:
             return f"several switches sum, and {missing} of the workers are missing"
-        unready = [each for each in self._roster.admitted if each.ready is None]
+        unready = [each.rank for each in self._roster.admitted if each.ready is None]
         if unready:
-            return f"a term begins; not ready yet: worker {ranks(unready)}"
+            return f"a term begins; not ready yet: worker {listed(unready)}"
         return "a term begins"
 
     def begin_generation(self, now: float) -> Actions:
