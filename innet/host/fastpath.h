@@ -13,8 +13,8 @@
 struct format {
     size_t bytes, front, lanes; /* bytes of a packet, bytes before its header, lanes after it */
     size_t words;               /* covered by the check */
-    const uint64_t *weights;
-    uint64_t base;                       /* the sender's address's part in the check's sum */
+    const uint32_t *weights;    /* as weighted_sum takes them */
+    uint64_t base;              /* the sender's address's part in the check's sum */
     size_t checked, places[2], sizes[2]; /* bytes before the header that identify the sender */
     uint8_t sender[8];
 };
@@ -75,11 +75,12 @@ struct sent { int64_t packets[LENGTHS], repetitions, waiting, held; };
 /* Functions that reach the switch, and tell the time. On failure they return an errno. */
 struct network {
     void *context;
-    double (*now)(void *); /* seconds */
-    void (*pause)(void *, double seconds);
+    double (*now)(void *);               /* seconds */
     int (*wait)(void *, double seconds); /* for packets; 1 if the waker was set */
     int (*send)(void *, const uint8_t *packets, size_t count, size_t bytes);
     int (*receive)(void *, struct inbox *inbox); /* EAGAIN if nothing is there */
+    /* Lets packets accumulate, which saves system calls; or NULL. */
+    void (*pause)(void *, double seconds);
     int64_t (*queued)(void *); /* memory of the packets that wait for this host's link; or NULL */
     /* NULL, or like `send`, for packets that others follow at once. With it, a few are made at a time. */
     int (*put)(void *, const uint8_t *packets, size_t count, size_t bytes);

@@ -54,11 +54,11 @@ _SOURCES = {
     **dict.fromkeys(("fastpath.h", "fastpath.c", "round.h", "round.c"), "innet.host"),
     **dict.fromkeys(("scaling.h", "scaling.c", "far_stores.h"), "innet.host"),
     **dict.fromkeys(("network.h", "network.c", "udp.c", "shared_memory.c"), "innet.host"),
-    **dict.fromkeys(("words.h", "ring.h"), "innet.wire"),
+    **dict.fromkeys(("words.h", "weighted_sum.h", "ring.h"), "innet.wire"),
 }
 
-BATCH_PACKETS = 256
-"""The most packets that are taken out of shared memory in one call."""
+BATCH_PACKETS = 32
+"""The most packets that are taken out of shared memory in one call: so few stay in the caches."""
 
 _CONSTANTS: Constants = {
     **CONSTANTS,

@@ -9,7 +9,7 @@
 
 #include "network.h"
 
-static struct timespec timespec_of(double seconds)
+struct timespec innet_timespec(double seconds)
 {
     double whole = floor(seconds);
     return (struct timespec){(time_t)whole, (long)((seconds - whole) * 1e9)};
@@ -24,16 +24,9 @@ double innet_now(void *context)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-void innet_pause(void *context, double seconds)
-{
-    (void)context;
-    struct timespec time = timespec_of(seconds);
-    nanosleep(&time, NULL);
-}
-
 int innet_wait_for(struct pollfd *ends, size_t count, double seconds)
 {
-    struct timespec time = timespec_of(seconds > 0 ? seconds : 0);
+    struct timespec time = innet_timespec(seconds > 0 ? seconds : 0);
     if (ppoll(ends, count, seconds < 1e9 ? &time : NULL, NULL) <= 0 || !ends[0].revents)
         return 0;
     uint64_t wakeups;

@@ -4,8 +4,11 @@
 #define INNET_NETWORK_H
 
 #include <poll.h>
+#include <time.h>
 
 #include "fastpath.h"
+
+struct timespec innet_timespec(double seconds);
 
 /* Waits for one of several files. The first is the waker, an eventfd, or -1. Returns 1 if it was set. */
 int innet_wait_for(struct pollfd *ends, size_t count, double seconds);

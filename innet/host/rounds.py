@@ -13,8 +13,8 @@ from typing import Protocol
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.packets import Packets
 
-BATCHES = 64
-"""The most batches in a round; a small number, so that news from outside is soon noticed."""
+BATCHES = 256
+"""The most batches in a round."""
 
 
 @dataclass(slots=True)
@@ -23,9 +23,9 @@ class RoundLimits:
 
     Up to `most` chunks may be in flight. If nothing comes, the round ends at `until`, or `idle` seconds
     after the last result if that is later, but at most 0.1 s after `until`. While more than `most`
-    chunks remain, `pause` lets packets accumulate. A round ends after `batches`. It also ends with the
-    result of a chunk sent after `round_trip_began`, if packets were lost or marked, or if the window is
-    not `steady`.
+    chunks remain, `pause` lets packets accumulate if it takes a system call to receive them. A round
+    ends after `batches`. It also ends with the result of a chunk sent after `round_trip_began`, if
+    packets were lost or marked, or if the window is not `steady`.
 
     Contributions with lanes stay with the worker while `most_queued` packets wait for the host's own
     link. Rounds in numpy do not look at that queue.

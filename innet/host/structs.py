@@ -78,8 +78,8 @@ class Network(ctypes.Structure):
     """The C functions that reach the switch and tell the time, with their context."""
 
     _fields_ = [
-        ("context", POINTER), ("now", POINTER), ("pause", POINTER), ("wait", POINTER),
-        ("send", POINTER), ("receive", POINTER), ("queued", POINTER), ("put", POINTER),
+        ("context", POINTER), ("now", POINTER), ("wait", POINTER), ("send", POINTER),
+        ("receive", POINTER), ("pause", POINTER), ("queued", POINTER), ("put", POINTER),
     ]  # fmt: skip
 
 

@@ -53,5 +53,5 @@ def _write_sources(folder: Path, program: str, runtime: Mapping[str, bytes]) -> 
 
 def runtime_sources() -> dict[str, bytes]:
     """Return the runtime's source files by name."""
-    shared = {"ring.h": read("innet.wire", "ring.h")}
+    shared = {name: read("innet.wire", name) for name in ("ring.h", "weighted_sum.h")}
     return {**read_folder("innet.switch", "runtime", (".h", ".c")), **shared}

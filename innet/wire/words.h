@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "weighted_sum.h"
+
 enum { WORD_BYTES = sizeof(uint32_t) };
 
 static inline uint16_t half_at(const uint8_t *at)
@@ -48,12 +50,10 @@ static inline uint64_t word_pair_at(const uint8_t *at)
     return __builtin_bswap64(pair);
 }
 
-static inline uint64_t word_sum(const uint8_t *packet, size_t words, const uint64_t *weights)
+/* Returns the sum of a packet's words times their weights; see weighted_sum. */
+static inline uint64_t word_sum(const uint8_t *packet, size_t words, const uint32_t *weights)
 {
-    uint64_t sum = 0;
-    for (size_t k = 0; k < words; k++)
-        sum += weights[k] * word_at(packet + WORD_BYTES * k);
-    return sum;
+    return weighted_sum(packet, words, weights, true);
 }
 
 static inline void store_row(uint8_t *lanes, const uint32_t *row, size_t count)

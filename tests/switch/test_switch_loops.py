@@ -21,9 +21,11 @@ from innet.switch.ports import cpu_port
 Json = dict[str, Any]
 
 ACTIONS, ROUNDS, CELLS = 48, 11, 3
+WEIGHTED = 0  # the action that adds words times their weights
 LINES = [[f"{line}_{k}" for k in range(ROUNDS + 1)] for line in "fg"]
 FIELDS = ["action", "cell", "x", *LINES[0], *LINES[1]]
 FULL = {"type": "hexstr", "value": "0xffffffff"}
+LONG = {"type": "hexstr", "value": hex((1 << 64) - 1)}
 STANDARD = [
     ("ingress_port", 9), ("egress_spec", 9), ("egress_port", 9), ("instance_type", 32),
     ("packet_length", 32), ("enq_timestamp", 32), ("enq_qdepth", 19), ("deq_timedelta", 32),
@@ -110,12 +112,29 @@ class Round:
         return field([line, line, temporary, self._random.choice(["acc", "x"])][choice - 2])
 
 
+def weighted_sum() -> list[Json]:
+    """Return the steps that add words times their weights, and put the sum into two fields."""
+    chance = random.Random(0)
+    steps = [{"op": "assign", "parameters": [field("total"), field("x")]}]
+    for name in LINES[0][:ROUNDS]:
+        weight = {"type": "hexstr", "value": hex(chance.getrandbits(64))}
+        product = op("&", op("*", op("&", field(name), LONG), weight), LONG)
+        added = op("&", op("+", field("total"), product), LONG)
+        steps.append({"op": "assign", "parameters": [field("total"), added]})
+    half = {"type": "hexstr", "value": "0x20"}
+    for name, value in (("x", op(">>", field("total"), half)), ("cell", field("total"))):
+        steps.append({"op": "assign", "parameters": [field(name), op("&", value, FULL)]})
+    return steps
+
+
 def body(number: int) -> list[Json]:
     chance = random.Random(number)
     kind = Round(number, number, chance.choice([None, None, 0, 4, ROUNDS - 1]))
     steps: list[Json] = []
     for each in range(ROUNDS):
         steps += kind.steps(each, len(steps))
+    if number == WEIGHTED:
+        steps = weighted_sum()
     keep = {
         "op": "assign",
         "parameters": [field("x"), op("&", op("+", field("x"), field("acc")), FULL)],
@@ -126,7 +145,7 @@ def body(number: int) -> list[Json]:
 
 def document() -> Json:
     temporaries = [f"t{action}_{k}" for action in range(ACTIONS) for k in range(ROUNDS)]
-    words = [[name, 32, False] for name in (*temporaries, "acc")]
+    words = [*([name, 32, False] for name in (*temporaries, "acc")), ["total", 64, False]]
     types = [
         {"name": "standard", "id": 0, "fields": [[name, bits, False] for name, bits in STANDARD]},
         {"name": "scalars", "id": 1, "fields": words},
@@ -201,6 +220,7 @@ def test_a_loop_does_what_its_steps_do_one_by_one(capfd: pytest.CaptureFixture[s
 
 def test_most_of_these_actions_are_loops() -> None:
     text = generate(bmv2json.load(TEXT))
+    assert text.count("rt_weighted_sum(") == 1
     assert ACTIONS // 2 < text.count("for (uint32_t i = 0") < ACTIONS
     assert "for (uint32_t i = 0; i < 11" in text
     assert "for (uint32_t i = 0; i < 10" in text, "of an odd round at an end the others are a loop"

@@ -12,6 +12,7 @@ from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.registers import Registers
 from innet.switch.codegen.scope import Scope
 from innet.switch.codegen.text import c_number, c_type
+from innet.switch.codegen.weighted_sums import WeightedSum, weighted_sum
 from innet.switch.expressions.byte_arrays import is_bytes
 
 
@@ -112,6 +113,9 @@ class Steps:
 
     def _loop(self, loop: Loop, targets: set[int]) -> None:
         scope = self._scope
+        if (summed := weighted_sum(loop)) and self._has_widths(summed):
+            self._weighted_sum(summed)
+            return
         with scope.block(""):
             for number, constants in enumerate(loop.constants):
                 kind = c_type(max(constants.values).bit_length())
@@ -131,6 +135,18 @@ class Steps:
                         self._emit(f"at_{loop.first + len(loop.steps)}:;")
                 self._registers.lanes = frozenset()
             scope.expressions.loop_constants.clear()
+
+    def _has_widths(self, summed: WeightedSum) -> bool:
+        """Return whether the runtime can compute a sum: of words of 32 bits, modulo 2⁶⁴."""
+        total, word = map(self._scope.expressions.field_type, (summed.total, summed.first))
+        return (total.bits, word.bits) == (64, 32) and not word.signed
+
+    def _weighted_sum(self, summed: WeightedSum) -> None:
+        total, first = map(self._scope.lvalue, (summed.total, summed.first))
+        with self._scope.block(""):
+            halves = ", ".join(map(c_number, summed.halves))
+            self._emit(f"static const uint32_t weights[] = {{{halves}}};")
+            self._emit(f"{total} += rt_weighted_sum(&{first}, {len(summed.weights)}, weights);")
 
     @contextmanager
     def _variables(self, loop: Loop) -> Iterator[None]:

@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { SHARED_BATCH = 128 }; /* the most frames of a cable or a core before others have a turn */
-enum { XDP_BATCH = 64 };     /* the same for an AF_XDP socket */
+enum { SHARED_BATCH = 32 }; /* the most frames of a cable or a core before results leave */
+enum { XDP_BATCH = 64 };    /* the same for an AF_XDP socket */
 enum { FETCHED = 4 }; /* frames whose cells are fetched before the first of them is processed */
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
 enum { PASSES = 1024 }; /* the most further passes of packets during one batch of frames */

@@ -146,12 +146,14 @@ static void let_others_in(struct sw *sw)
     }
 }
 
+/* The frames of a batch leave at once, so that workers go on while the switch takes the next batch. */
 static void receive_from_cables(struct sw *sw)
 {
     for (uint32_t i = 0; i < sw->shared_count; i++) {
         struct ring_reader *in = shared_in(sw, i);
         if (in && ring_look(in)) {
             receive_from_cable(sw, sw->shared[i]);
+            flush_all(sw);
             let_others_in(sw);
         }
     }
@@ -221,8 +223,7 @@ static void handle_port(struct sw *sw, uint32_t number, enum event_kind kind)
         handle_xdp(sw, number, kind);
 }
 
-/* The frames of all ports leave together at the end of a round, in few system calls. A thread that
- * takes the lock finds nothing half done: all frames of a counted packet have left. */
+/* The frames of sockets leave together at the end of a round, in few system calls. A thread that takes the lock finds nothing half done: all frames of a counted packet have left. */
 static bool run_round(struct sw *sw, const struct epoll_event *events, int count, bool *more)
 {
     bool stopped = false;

@@ -2,6 +2,7 @@
  * blocks have a constant size and the function's source and target cannot overlap. */
 
 #include "runtime.h"
+#include "weighted_sum.h"
 
 enum { BLOCK = 16 };
 
@@ -25,6 +26,11 @@ static inline void swap_run(uint8_t *restrict to, const uint8_t *restrict from, 
 void rt_load32(uint32_t *restrict to, const uint8_t *restrict p, uint32_t n)
 {
     swap_run((uint8_t *)to, p, n);
+}
+
+uint64_t rt_weighted_sum(const uint32_t *words, uint32_t n, const uint32_t *weights)
+{
+    return weighted_sum((const uint8_t *)words, n, weights, false);
 }
 
 void rt_store32(uint8_t *restrict p, const uint32_t *restrict from, uint32_t n)
