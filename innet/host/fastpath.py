@@ -57,7 +57,7 @@ _SOURCES = {
     **dict.fromkeys(("words.h", "weighted_sum.h", "ring.h"), "innet.wire"),
 }
 
-BATCH_PACKETS = 32
+BATCH_PACKETS = 64
 """The most packets that are taken out of shared memory in one call: so few stay in the caches."""
 
 _CONSTANTS: Constants = {
