@@ -19,7 +19,6 @@ from innet.host.fastpath import at, raise_errno
 from innet.host.numpy_socket import DATAGRAM_BYTES, MESSAGES
 from innet.host.packets import Packets
 from innet.host.structs import POINTER, SIZE
-from innet.wire.batch import halves
 from innet.wire.check import bases, weights
 from innet.wire.layout import HEADER_BYTES
 from innet.wire.records import Records
@@ -47,10 +46,10 @@ class Format:
         front = dtype.fields["version"][1] if dtype.fields else 0
         words = (dtype.itemsize - front) // 4
         self.dtype = dtype
-        self._weights = halves(weights(words) if sealed else np.zeros(words, np.uint64))
+        self._weights = weights(words) if sealed else np.zeros(words, np.uint64)
         self.native = structs.Format(
             dtype.itemsize, front, words - HEADER_BYTES // 4, words,
-            at(self._weights, np.uint32, 2 * words), int(bases(ip, port)[0]) if sealed else 0, len(told),
+            at(self._weights, np.uint64, words), int(bases(ip, port)[0]) if sealed else 0, len(told),
             (SIZE * 2)(*(offset for offset, _ in told)),
             (SIZE * 2)(*(len(wanted) for _, wanted in told)),
             (ctypes.c_uint8 * 8)(*b"".join(wanted for _, wanted in told)),

@@ -13,8 +13,8 @@
 struct format {
     size_t bytes, front, lanes; /* bytes of a packet, bytes before its header, lanes after it */
     size_t words;               /* covered by the check */
-    const uint32_t *weights;    /* as weighted_sum takes them */
-    uint64_t base;              /* the sender's address's part in the check's sum */
+    const uint64_t *weights;
+    uint64_t base;                       /* the sender's address's part in the check's sum */
     size_t checked, places[2], sizes[2]; /* bytes before the header that identify the sender */
     uint8_t sender[8];
 };

@@ -58,7 +58,7 @@ _SOURCES = {
 }
 
 BATCH_PACKETS = 64
-"""The most packets that are taken out of shared memory in one call: so few stay in the caches."""
+"""The most packets that are taken out of shared memory in one call: few enough for the caches."""
 
 _CONSTANTS: Constants = {
     **CONSTANTS,

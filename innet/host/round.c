@@ -146,6 +146,7 @@ void innet_io_round(const struct network *network, struct worker *worker, struct
         start(worker->window, worker->vectors);
     for (int64_t batch = 0; batch < io->batches && batch < BATCHES; batch++)
         if ((io->error = send_due(network, worker, io, &held))
-            || !receive(network, worker, io, held, &woken) || !take(worker, io, last) || woken)
+            || !receive(network, worker, io, held, &woken) || !take(worker, io, last) || woken
+            || io->now >= last)
             return;
 }

@@ -14,7 +14,7 @@ from innet.host.integers import Flags, Integers, Reduction
 from innet.host.packets import Packets
 
 BATCHES = 256
-"""The most batches in a round."""
+"""The most batches in a round. Usually the time ends it, or a result that was waited for."""
 
 
 @dataclass(slots=True)

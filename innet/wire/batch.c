@@ -5,7 +5,7 @@
 #include "words.h"
 
 void innet_word_sums(const uint8_t *packets, size_t stride, size_t count, size_t words,
-                     const uint32_t *weights, uint64_t *sums)
+                     const uint64_t *weights, uint64_t *sums)
 {
     for (size_t packet = 0; packet < count; packet++, packets += stride)
         sums[packet] = word_sum(packets, words, weights);

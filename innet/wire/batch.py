@@ -48,21 +48,16 @@ def word_sums(records: Records, weights: Sums) -> Sums:
     """
     start = _offset(records, "version")
     if library := compiled():
-        if start + 4 * len(weights) > records.dtype.itemsize:
+        if start + 4 * len(weights) > records.dtype.itemsize or not weights.flags.c_contiguous:
             raise AssertionError(f"{len(weights)} weights for {records.dtype}")
-        sums, both = np.empty(len(records), np.uint64), halves(weights)
+        sums = np.empty(len(records), np.uint64)
         library.innet_word_sums(
             records.ctypes.data + start, records.strides[0], len(records), len(weights),
-            both.ctypes.data, sums.ctypes.data,
+            weights.ctypes.data, sums.ctypes.data,
         )  # fmt: skip
         return sums
     words: npt.NDArray[np.uint32] = records.view(_as_words(records.dtype))["words"]
     return np.asarray(words.astype(np.uint64) @ weights)
-
-
-def halves(weights: Sums) -> npt.NDArray[np.uint32]:
-    """Return the lower halves of weights and then the upper halves, (2, weights), as C takes them."""
-    return np.array([weights, weights >> np.uint64(32)]).astype(np.uint32)
 
 
 def store_lanes(records: Records, chunks: Chunks, which: Indices) -> None:

@@ -10,16 +10,7 @@
 
 #ifdef __AVX2__
 #include <immintrin.h>
-#endif
 
-/* A sum under way. Processors multiply several numbers of 32 bits at once, but hardly any of 64 bits. So
- * the halves of the weights have sums of their own. The upper one counts modulo 2^32. */
-struct halves {
-    uint64_t lower;
-    uint32_t upper;
-};
-
-#ifdef __AVX2__
 enum { WORDS_AT_ONCE = 8 };
 
 static inline uint64_t added_longs(__m256i longs)
@@ -38,49 +29,52 @@ static inline uint32_t added_words(__m256i words)
     return sum;
 }
 
-/* Adds the first `count` words, a multiple of WORDS_AT_ONCE. */
-__attribute__((always_inline)) static inline struct halves
-add_many(const uint8_t *words, size_t count, const uint32_t *lower, const uint32_t *upper,
-         bool swapped)
+/* Returns the sum of the first `count` words, a multiple of WORDS_AT_ONCE, times their weights.
+ *
+ * AVX2 multiplies eight numbers of 32 bits at once, but none of 64 bits. So the halves of the weights have
+ * sums of their own. Only the lower 32 bits of the products with upper halves count. */
+__attribute__((always_inline)) static inline uint64_t
+sum_of_many(const uint8_t *words, size_t count, const uint64_t *weights, bool swapped)
 {
-    const __m256i order = _mm256_broadcastsi128_si256(
+    const __m256i swap = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12));
     __m256i even = _mm256_setzero_si256(), odd = even, high = even;
     for (size_t k = 0; k < count; k += WORDS_AT_ONCE) {
-        __m256i some = _mm256_loadu_si256((const void *)(words + sizeof *lower * k));
-        __m256i low = _mm256_loadu_si256((const void *)(lower + k));
-        __m256i top = _mm256_loadu_si256((const void *)(upper + k));
+        __m256i some = _mm256_loadu_si256((const void *)(words + sizeof(uint32_t) * k));
+        __m256 first = _mm256_loadu_ps((const void *)(weights + k));
+        __m256 second = _mm256_loadu_ps((const void *)(weights + k + WORDS_AT_ONCE / 2));
         if (swapped)
-            some = _mm256_shuffle_epi8(some, order);
-        even = _mm256_add_epi64(even, _mm256_mul_epu32(some, low));
+            some = _mm256_shuffle_epi8(some, swap);
+        /* The halves of weights come in the order 0 1 4 5 2 3 6 7, so the words have to, as well. */
+        __m256i lower = _mm256_castps_si256(_mm256_shuffle_ps(first, second, 0x88));
+        __m256i upper = _mm256_castps_si256(_mm256_shuffle_ps(first, second, 0xdd));
+        some = _mm256_permute4x64_epi64(some, 0xd8);
+        even = _mm256_add_epi64(even, _mm256_mul_epu32(some, lower));
         odd = _mm256_add_epi64(
-            odd, _mm256_mul_epu32(_mm256_srli_epi64(some, 32), _mm256_srli_epi64(low, 32)));
-        high = _mm256_add_epi32(high, _mm256_mullo_epi32(some, top));
+            odd, _mm256_mul_epu32(_mm256_srli_epi64(some, 32), _mm256_srli_epi64(lower, 32)));
+        high = _mm256_add_epi32(high, _mm256_mullo_epi32(some, upper));
     }
-    return (struct halves){added_longs(even) + added_longs(odd), added_words(high)};
+    return added_longs(even) + added_longs(odd) + ((uint64_t)added_words(high) << 32);
 }
 #endif
 
 /* Returns the sum of `count` words times their weights. If they are `swapped`, the words are in network
- * byte order. `weights` are the lower halves of all weights, followed by the upper halves. */
+ * byte order. */
 __attribute__((always_inline)) static inline uint64_t
-weighted_sum(const uint8_t *words, size_t count, const uint32_t *weights, bool swapped)
+weighted_sum(const uint8_t *words, size_t count, const uint64_t *weights, bool swapped)
 {
-    const uint32_t *lower = weights, *upper = weights + count;
-    struct halves sum = {0};
+    uint64_t sum = 0;
     size_t k = 0;
 #ifdef __AVX2__
     k = count - count % WORDS_AT_ONCE;
-    sum = add_many(words, k, lower, upper, swapped);
+    sum = sum_of_many(words, k, weights, swapped);
 #endif
     for (; k < count; k++) {
         uint32_t word;
         memcpy(&word, words + sizeof word * k, sizeof word);
-        word = swapped ? __builtin_bswap32(word) : word;
-        sum.lower += (uint64_t)word * lower[k];
-        sum.upper += word * upper[k];
+        sum += weights[k] * (swapped ? __builtin_bswap32(word) : word);
     }
-    return sum.lower + ((uint64_t)sum.upper << 32);
+    return sum;
 }
 
 #endif

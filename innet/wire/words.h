@@ -51,7 +51,7 @@ static inline uint64_t word_pair_at(const uint8_t *at)
 }
 
 /* Returns the sum of a packet's words times their weights; see weighted_sum. */
-static inline uint64_t word_sum(const uint8_t *packet, size_t words, const uint32_t *weights)
+static inline uint64_t word_sum(const uint8_t *packet, size_t words, const uint64_t *weights)
 {
     return weighted_sum(packet, words, weights, true);
 }

@@ -8,11 +8,13 @@ import json
 import random
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from one_port import ANSWERS_WITHIN, OnePort
 
+from innet.p4.artifacts import artifact
 from innet.switch import bmv2json
 from innet.switch.codegen import generate
 from innet.switch.engine import Engine
@@ -21,11 +23,14 @@ from innet.switch.ports import cpu_port
 Json = dict[str, Any]
 
 ACTIONS, ROUNDS, CELLS = 48, 11, 3
-WEIGHTED = 0  # the action that adds words times their weights
 LINES = [[f"{line}_{k}" for k in range(ROUNDS + 1)] for line in "fg"]
 FIELDS = ["action", "cell", "x", *LINES[0], *LINES[1]]
+OTHERS = [
+    *([f"short_{k}", 16, False] for k in range(ROUNDS + 1)),
+    *([f"signed_{k}", 32, True] for k in range(ROUNDS)),
+]
+IN_HEADER = {*FIELDS, *(name for name, _, _ in OTHERS)}
 FULL = {"type": "hexstr", "value": "0xffffffff"}
-LONG = {"type": "hexstr", "value": hex((1 << 64) - 1)}
 STANDARD = [
     ("ingress_port", 9), ("egress_spec", 9), ("egress_port", 9), ("instance_type", 32),
     ("packet_length", 32), ("enq_timestamp", 32), ("enq_qdepth", 19), ("deq_timedelta", 32),
@@ -36,7 +41,7 @@ STANDARD = [
 
 
 def field(name: str) -> Json:
-    return {"type": "field", "value": ["h" if name in FIELDS else "scalars", name]}
+    return {"type": "field", "value": ["h" if name in IN_HEADER else "scalars", name]}
 
 
 def op(operator: str, *operands: Json) -> Json:
@@ -112,19 +117,42 @@ class Round:
         return field([line, line, temporary, self._random.choice(["acc", "x"])][choice - 2])
 
 
-def weighted_sum() -> list[Json]:
-    """Return the steps that add words times their weights, and put the sum into two fields."""
-    chance = random.Random(0)
-    steps = [{"op": "assign", "parameters": [field("total"), field("x")]}]
-    for name in LINES[0][:ROUNDS]:
-        weight = {"type": "hexstr", "value": hex(chance.getrandbits(64))}
-        product = op("&", op("*", op("&", field(name), LONG), weight), LONG)
-        added = op("&", op("+", field("total"), product), LONG)
-        steps.append({"op": "assign", "parameters": [field("total"), added]})
-    half = {"type": "hexstr", "value": "0x20"}
-    for name, value in (("x", op(">>", field("total"), half)), ("cell", field("total"))):
-        steps.append({"op": "assign", "parameters": [field(name), op("&", value, FULL)]})
-    return steps
+@dataclass(frozen=True)
+class WeightedSum:
+    """An action that adds words times their weights to a field, and puts the sum into two fields."""
+
+    words: str  # the line of the words
+    total: str
+    begins: bool  # with a number of its own, so that the total is the action's own variable
+    bits: int = 64  # of the sum
+    weights: int = ROUNDS  # different ones
+    one_call: bool = False  # whether the generator has to make it one call
+
+    def steps(self) -> list[Json]:
+        mask = {"type": "hexstr", "value": hex((1 << self.bits) - 1)}
+        chance = random.Random(0)
+        weights = [chance.getrandbits(self.bits) for _ in range(self.weights)]
+        total = field(self.total)
+        steps = [{"op": "assign", "parameters": [total, field("x")]}] if self.begins else []
+        for k in range(ROUNDS):
+            weight = {"type": "hexstr", "value": hex(weights[k % len(weights)])}
+            product = op("&", op("*", op("&", field(f"{self.words}_{k}"), mask), weight), mask)
+            added = op("&", op("+", total, product), mask)
+            steps.append({"op": "assign", "parameters": [total, added]})
+        half = {"type": "hexstr", "value": hex(self.bits // 2)}
+        for name, value in (("x", op(">>", total, half)), ("cell", total)):
+            steps.append({"op": "assign", "parameters": [field(name), op("&", value, FULL)]})
+        return steps
+
+
+WEIGHTED_SUMS = [
+    WeightedSum("f", "own", True, one_call=True),
+    WeightedSum("g", "kept", False, one_call=True),
+    WeightedSum("short", "own", True),
+    WeightedSum("signed", "own", True),
+    WeightedSum("f", "small", True, bits=32),
+    WeightedSum("f", "own", True, weights=1),
+]
 
 
 def body(number: int) -> list[Json]:
@@ -133,8 +161,8 @@ def body(number: int) -> list[Json]:
     steps: list[Json] = []
     for each in range(ROUNDS):
         steps += kind.steps(each, len(steps))
-    if number == WEIGHTED:
-        steps = weighted_sum()
+    if number < len(WEIGHTED_SUMS):
+        steps = WEIGHTED_SUMS[number].steps()
     keep = {
         "op": "assign",
         "parameters": [field("x"), op("&", op("+", field("x"), field("acc")), FULL)],
@@ -145,11 +173,12 @@ def body(number: int) -> list[Json]:
 
 def document() -> Json:
     temporaries = [f"t{action}_{k}" for action in range(ACTIONS) for k in range(ROUNDS)]
-    words = [*([name, 32, False] for name in (*temporaries, "acc")), ["total", 64, False]]
+    words = [[name, 32, False] for name in (*temporaries, "acc", "small")]
+    words += [[name, 64, False] for name in ("own", "kept")]
     types = [
         {"name": "standard", "id": 0, "fields": [[name, bits, False] for name, bits in STANDARD]},
         {"name": "scalars", "id": 1, "fields": words},
-        {"name": "h", "id": 2, "fields": [[name, 32, False] for name in FIELDS]},
+        {"name": "h", "id": 2, "fields": [*([name, 32, False] for name in FIELDS), *OTHERS]},
     ]
     numbers = range(ACTIONS)
     table = {
@@ -208,7 +237,7 @@ def test_a_loop_does_what_its_steps_do_one_by_one(capfd: pytest.CaptureFixture[s
                 words = [chance.getrandbits(chance.choice([3, 31, 32])) for _ in FIELDS]
                 frame = struct.pack(
                     f">{len(FIELDS)}I", number, chance.randrange(CELLS + 1), *words[2:]
-                )
+                ) + chance.randbytes(sum(bits for _, bits, _ in OTHERS) // 8)
                 assert looped.ask(frame) == traced.ask(frame), body(number)
         for k in range(ROUNDS):
             name = f"r_{k}"
@@ -220,7 +249,13 @@ def test_a_loop_does_what_its_steps_do_one_by_one(capfd: pytest.CaptureFixture[s
 
 def test_most_of_these_actions_are_loops() -> None:
     text = generate(bmv2json.load(TEXT))
-    assert text.count("rt_weighted_sum(") == 1
     assert ACTIONS // 2 < text.count("for (uint32_t i = 0") < ACTIONS
     assert "for (uint32_t i = 0; i < 11" in text
     assert "for (uint32_t i = 0; i < 10" in text, "of an odd round at an end the others are a loop"
+
+
+def test_weighted_sums_are_one_call() -> None:
+    text = generate(bmv2json.load(TEXT))
+    assert text.count("rt_weighted_sum(") == sum(each.one_call for each in WEIGHTED_SUMS)
+    shipped = generate(bmv2json.load(artifact(64).json))
+    assert shipped.count("rt_weighted_sum(") == 2, "of what comes in, and of what leaves"

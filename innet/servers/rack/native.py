@@ -21,7 +21,7 @@ _COUNTS = ("jobs", "bytes", "steps", "repeated", "refused")
 _SOURCES = {
     "innet.servers.rack": ("runtime/parameters.c", "runtime/parameters.h"),
     "innet.servers.pbox": ("runtime/optimizers.c", "runtime/optimizers.h"),
-    "innet.wire": ("words.h",),
+    "innet.wire": ("words.h", "weighted_sum.h"),
 }
 _CONSTANTS: Constants = {
     **CONSTANTS,

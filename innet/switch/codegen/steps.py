@@ -144,8 +144,8 @@ class Steps:
     def _weighted_sum(self, summed: WeightedSum) -> None:
         total, first = map(self._scope.lvalue, (summed.total, summed.first))
         with self._scope.block(""):
-            halves = ", ".join(map(c_number, summed.halves))
-            self._emit(f"static const uint32_t weights[] = {{{halves}}};")
+            weights = ", ".join(map(c_number, summed.weights))
+            self._emit(f"static const uint64_t weights[] = {{{weights}}};")
             self._emit(f"{total} += rt_weighted_sum(&{first}, {len(summed.weights)}, weights);")
 
     @contextmanager

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { SHARED_BATCH = 64 }; /* the most frames of a cable or a core before results leave */
+enum { SHARED_BATCH = 64 }; /* the most frames of a cable or a core at a time */
 enum { XDP_BATCH = 64 };    /* the same for an AF_XDP socket */
 enum { FETCHED = 4 }; /* frames whose cells are fetched before the first of them is processed */
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };

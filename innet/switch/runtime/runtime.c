@@ -223,7 +223,8 @@ static void handle_port(struct sw *sw, uint32_t number, enum event_kind kind)
         handle_xdp(sw, number, kind);
 }
 
-/* The frames of sockets leave together at the end of a round, in few system calls. A thread that takes the lock finds nothing half done: all frames of a counted packet have left. */
+/* All other frames leave together at the end of a round, or with a cable's, in few system calls. A thread
+ * that takes the lock finds nothing half done: all frames of a counted packet have left. */
 static bool run_round(struct sw *sw, const struct epoll_event *events, int count, bool *more)
 {
     bool stopped = false;

@@ -241,7 +241,7 @@ RT_INLINE void rt_put_bits(uint8_t *p, uint32_t offset, uint32_t width, uint128_
 /* words.c: runs of 32-bit fields, which are most of a wide header. */
 void rt_load32(uint32_t *restrict to, const uint8_t *restrict p, uint32_t n);
 void rt_store32(uint8_t *restrict p, const uint32_t *restrict from, uint32_t n);
-uint64_t rt_weighted_sum(const uint32_t *words, uint32_t n, const uint32_t *weights);
+uint64_t rt_weighted_sum(const uint32_t *words, uint32_t n, const uint64_t *weights);
 
 /* RFC 1071's checksum of a sum of 16-bit numbers with all of its carries. */
 static inline uint16_t rt_folded16(uint64_t sum)

@@ -1,4 +1,4 @@
-/* Runs of 32-bit words in network byte order. Compilers turn loops into vector instructions if the
+/* Runs of 32-bit words: of a packet, in network byte order, and of a wide header. Compilers turn loops into vector instructions if the
  * blocks have a constant size and the function's source and target cannot overlap. */
 
 #include "runtime.h"
@@ -28,7 +28,7 @@ void rt_load32(uint32_t *restrict to, const uint8_t *restrict p, uint32_t n)
     swap_run((uint8_t *)to, p, n);
 }
 
-uint64_t rt_weighted_sum(const uint32_t *words, uint32_t n, const uint32_t *weights)
+uint64_t rt_weighted_sum(const uint32_t *words, uint32_t n, const uint64_t *weights)
 {
     return weighted_sum((const uint8_t *)words, n, weights, false);
 }
