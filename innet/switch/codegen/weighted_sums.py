@@ -1,7 +1,7 @@
 """Loops that add words, each times a weight, to a field: one call of the runtime.
 
-The check of a packet of innet is such a sum. A loop multiplies 64 bits at a time, which takes three times
-as long as the runtime's function.
+The check of a packet of innet is such a sum. A loop would multiply 64 bits at a time, which takes longer
+than the runtime's function.
 """
 
 from collections.abc import Sequence
