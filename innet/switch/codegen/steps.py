@@ -1,6 +1,6 @@
 """Straight-line code: the primitives of actions and parser states."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -119,8 +119,7 @@ class Steps:
         with scope.block(""):
             for number, constants in enumerate(loop.constants):
                 kind = c_type(max(constants.values).bit_length())
-                values = ", ".join(map(c_number, constants.values))
-                self._emit(f"static const {kind} list_{number}[] = {{{values}}};")
+                self._constants(f"list_{number}", kind, constants.values)
                 scope.expressions.loop_constants[constants] = f"list_{number}"
             with self._variables(loop):
                 lanes = {field: f"(&{scope.lvalue(field)})[i]" for field in loop.lanes}
@@ -144,9 +143,11 @@ class Steps:
     def _weighted_sum(self, summed: WeightedSum) -> None:
         total, first = map(self._scope.lvalue, (summed.total, summed.first))
         with self._scope.block(""):
-            weights = ", ".join(map(c_number, summed.weights))
-            self._emit(f"static const uint64_t weights[] = {{{weights}}};")
+            self._constants("weights", "uint64_t", summed.weights)
             self._emit(f"{total} += rt_weighted_sum(&{first}, {len(summed.weights)}, weights);")
+
+    def _constants(self, name: str, kind: str, values: Sequence[int]) -> None:
+        self._emit(f"static const {kind} {name}[] = {{{', '.join(map(c_number, values))}}};")
 
     @contextmanager
     def _variables(self, loop: Loop) -> Iterator[None]:
