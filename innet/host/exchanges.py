@@ -130,8 +130,7 @@ class Exchanges:
 
         Raises any AllReduceError.
         """
-        all_needed = self._info.min_workers == self._info.workers
-        kind = PortionedSum if all_needed else SumForAll
+        kind = SumForAll if self._info.has_quorum else PortionedSum
         portioned = kind(chunks, flags, portions, self._info.workers, into)
         return portioned.joined(self._carry_out(portioned.attempt, len(flags)))
 

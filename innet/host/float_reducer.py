@@ -275,7 +275,7 @@ class FloatReducer:
         count, info = -(-call.size // elements), self._info
         if part is not None:
             return Portions.receiving(part, count, elements)
-        is_large = call.size * LANE_BYTES >= LARGE and info.min_workers == info.workers
+        is_large = call.size * LANE_BYTES >= LARGE and not info.has_quorum
         if is_large and isinstance(self._quantizer(call.spec), BlockScale):
             return Portions.whole(count)
         return None
