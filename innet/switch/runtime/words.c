@@ -1,5 +1,7 @@
-/* Runs of 32-bit words: of a packet, in network byte order, and of a wide header. Compilers turn loops into vector instructions if the
- * blocks have a constant size and the function's source and target cannot overlap. */
+/* Runs of 32-bit words: of a packet, in network byte order, and of a wide header.
+ *
+ * Compilers turn loops into vector instructions if the blocks have a constant size and the function's
+ * source and target cannot overlap. */
 
 #include "runtime.h"
 #include "weighted_sum.h"
