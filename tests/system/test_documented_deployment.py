@@ -111,7 +111,7 @@ def build(made: Machines) -> None:
     for name, management, _ in rows:
         made.add(name, management)
     for name, _, place in rows[2:]:
-        [(ip, port)] = re.findall(rf"^({address}) at `eth1`, .*port (\d)$", place)
+        [(ip, port)] = re.findall(rf"^({address}) at `eth1`, connected to port (\d)$", place)
         made.cable(name, "eth1", "switch", f"eth{port}")
         made.set_address(name, "eth1", ip)
 
