@@ -272,10 +272,10 @@ class FloatReducer:
 
         A large vector has portions, too, on all workers alike: its sums are not kept (:data:`LARGE`).
         """
-        count, info = -(-call.size // elements), self._info
+        count = -(-call.size // elements)
         if part is not None:
             return Portions.receiving(part, count, elements)
-        is_large = call.size * LANE_BYTES >= LARGE and not info.has_quorum
+        is_large = call.size * LANE_BYTES >= LARGE and not self._info.has_quorum
         if is_large and isinstance(self._quantizer(call.spec), BlockScale):
             return Portions.whole(count)
         return None
