@@ -18,7 +18,7 @@ from innet.errors import InnetError
 from innet.local.processes import announced, command, spawned
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
-from innet.rpc.client import connect, translated
+from innet.rpc.client import connected, translated
 from innet.wire.frames import Address
 
 PORT = 9600
@@ -94,8 +94,7 @@ def set_up(
     """
     controller.await_ready()
     address = f"{plan.controller.address.ip}:{PORT}"
-    channel, stub = connect(address)
-    with contextlib.closing(channel):
+    with connected(address, None) as stub:
         with translated("set up the emulation"):
             for switch in plan.switches:
                 stub.AddSwitch(_add_request(plan, switch, p4runtime[switch.name]))

@@ -84,14 +84,12 @@ class EmulatedSwitch(InnetSwitch):
     def await_ready(self) -> None:
         """Wait until the switch serves P4Runtime. Raises InnetError."""
         with grpc.insecure_channel(self.grpc_address) as channel:
-            answer = channels.answered(channel)
-            for _ in range(int(_READY_WITHIN / 0.1)):
-                with contextlib.suppress(grpc.FutureTimeoutError):
-                    answer.exception(0.1)
-                    return
-                if not self.alive:
+            answer = channels.answered(channel, _READY_WITHIN)
+            while self.alive:
+                with contextlib.suppress(TimeoutError):
+                    if answer.result(0.1):
+                        return
                     break
-            answer.cancel()
         output = self.log.read_text().strip()
         raise InnetError(f"{self.name} does not serve P4Runtime: {output or 'its log is empty'}")
 

@@ -11,7 +11,7 @@ from innet.local.processes import command, serving
 from innet.machine import environment as names
 from innet.machine.scratch import scratch_folder
 from innet.rpc import innet_pb2 as pb
-from innet.rpc.client import connect, translated
+from innet.rpc.client import connected, translated
 
 _MOST_CORES = 4  # more of them did not make sums faster
 
@@ -39,8 +39,7 @@ class Rack:
 
     def describe_job(self) -> pb.Job:
         """Return the job, with the switch's counters."""
-        channel, stub = connect(self.controller)
-        with contextlib.closing(channel), translated("show the job"):
+        with connected(self.controller, None) as stub, translated("show the job"):
             job: pb.Job = stub.GetJob(pb.GetJobRequest(name=self.job))
             return job
 
@@ -85,8 +84,7 @@ def _running(
         serving("P4Runtime", [*run_switch, *interfaces]) as (switch, p4runtime),
         serving("controller", run_controller) as (_, address),
     ):
-        channel, stub = connect(address)
-        with contextlib.closing(channel), translated("set up the rack"):
+        with connected(address, None) as stub, translated("set up the rack"):
             stub.AddSwitch(
                 pb.AddSwitchRequest(
                     name="tor",

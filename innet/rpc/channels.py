@@ -8,16 +8,21 @@ import contextlib
 import queue
 import socket
 import ssl
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from datetime import UTC, datetime
-from typing import Any
 
 import grpc
 
 from innet.errors import NotAuthorized
 from innet.rpc.tls import Identity
 
-_NO_ANSWER = grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE
+_NO_ANSWER = (
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.UNAVAILABLE,
+)
 _DOUBTFUL_AFTER, _ANSWER_WITHIN = 0.5, 1.0
 # From OpenSSL's x509_vfy.h.
 _EXPIRED, _OTHER_NAME, _OTHER_IP = 10, 62, 64
@@ -32,14 +37,28 @@ def channel(
     return grpc.insecure_channel(address, options)
 
 
-def answered(channel: grpc.Channel) -> Any:
-    """Return a call that ends when a server has answered on a channel, whatever it has answered.
+def answered(channel: grpc.Channel, timeout: float) -> Future[bool]:
+    """Return a future that tells whether a server answers on a channel within `timeout` seconds.
 
-    No server has the method that is called, so the answer is an error. gRPC's own
+    It may answer anything. No server has the method that is called, so the answer is an error. gRPC's own
     ``channel_ready_future`` would go on watching the channel for a moment. If the channel had been closed
     meanwhile, the future would then fail in a thread of its own.
+
+    The call has a thread, because no signal interrupts it there. If a signal interrupted the main thread
+    while gRPC starts a call, the channel's ``close`` would wait forever for the call's end.
     """
-    return channel.unary_unary("/innet/answered").future(b"", wait_for_ready=True)
+    answer = Future[bool]()
+
+    def call() -> None:
+        try:
+            channel.unary_unary("/innet/answered")(b"", timeout, wait_for_ready=True)
+        except grpc.RpcError as problem:
+            answer.set_result(problem.code() not in _NO_ANSWER)
+        except ValueError:  # raised by gRPC for a channel that was closed meanwhile
+            answer.set_result(False)
+
+    threading.Thread(target=call, name="innet-connect", daemon=True).start()
+    return answer
 
 
 def await_ready(
@@ -52,23 +71,20 @@ def await_ready(
     one side uses TLS.
     """
     connected: queue.SimpleQueue[str] = queue.SimpleQueue()
-    with contextlib.ExitStack() as stack:
-        for address, each in channels.items():
-            answer = answered(each)
-            stack.callback(answer.cancel)
+    for address, each in channels.items():
 
-            def note(answer: grpc.Future, address: str = address) -> None:
-                if answer.code() not in _NO_ANSWER:
-                    connected.put(address)
+        def note(answer: Future[bool], address: str = address) -> None:
+            if answer.result():
+                connected.put(address)
 
-            answer.add_done_callback(note)
-        doubtful = min(timeout, _DOUBTFUL_AFTER)
-        for wait in (doubtful, timeout - doubtful):
-            with contextlib.suppress(queue.Empty):
-                return connected.get(timeout=wait)
-            for address in channels:
-                if why := _obstacle(address, identity, advice):
-                    raise NotAuthorized(why)
+        answered(each, timeout).add_done_callback(note)
+    doubtful = min(timeout, _DOUBTFUL_AFTER)
+    for wait in (doubtful, timeout - doubtful):
+        with contextlib.suppress(queue.Empty):
+            return connected.get(timeout=wait)
+        for address in channels:
+            if why := _obstacle(address, identity, advice):
+                raise NotAuthorized(why)
     raise TimeoutError
 
 

@@ -39,8 +39,7 @@ from innet.host.job import Timeouts
 from innet.host.join import join
 from innet.host.node import Entrance, Node
 from innet.rpc import innet_pb2 as pb
-from innet.rpc import tls
-from innet.rpc.client import connect, translated
+from innet.rpc.client import connected, translated
 from innet.rpc.tokens import new_token, token_digest
 from innet.torch.messages import Message, all_gathered, attempted, refusal_of
 from innet.torch.nodes import Nodes, node_name
@@ -289,7 +288,10 @@ def _create(
     """
     if len(digests) > MOST_WORKERS:
         raise NoCapacity(f"a job has at most {MOST_WORKERS} workers, and this has {len(digests)}")
-    with _controller(settings) as stub, translated("create a job for the group"):
+    with (
+        connected(settings.controller, settings.tls) as stub,
+        translated("create a job for the group"),
+    ):
         request = pb.CreateJobRequest(
             name=name,
             switch=settings.switch or _only_switch(stub),
@@ -339,16 +341,11 @@ def limit(agent: Agent, timeout: timedelta) -> None:
 
 
 def _delete(settings: Settings, name: str) -> None:
-    with _controller(settings) as stub, translated("delete the group's job"):
+    with (
+        connected(settings.controller, settings.tls) as stub,
+        translated("delete the group's job"),
+    ):
         stub.DeleteJob(pb.DeleteJobRequest(name=name))
-
-
-@contextlib.contextmanager
-def _controller(settings: Settings) -> Iterator[Any]:
-    identity = tls.load_operator(settings.tls) if settings.tls else None
-    channel, stub = connect(settings.controller, identity=identity)
-    with contextlib.closing(channel):
-        yield stub
 
 
 def _only_switch(stub: Any) -> str:

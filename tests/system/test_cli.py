@@ -27,6 +27,7 @@ from innet.errors import UsageError
 from innet.host.join import join
 from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
+from innet.rpc.client import connect
 from innet.rpc.status import code_of, error_of
 from innet.terminal import signals
 from innet.terminal.app import run as run_app
@@ -137,8 +138,9 @@ def test_nothing_is_left_of_a_token_file_after_a_signal(tmp_path: Path, number: 
         done.wait()
 
     class Silent(grpc.GenericRpcHandler):
-        def service(self, _: object) -> grpc.RpcMethodHandler:
-            return grpc.unary_unary_rpc_method_handler(never)
+        def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+            created = call.method.endswith("/CreateJob")
+            return grpc.unary_unary_rpc_method_handler(never) if created else None
 
     server = grpc.server(ThreadPoolExecutor(1), [Silent()])
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
@@ -148,12 +150,26 @@ def test_nothing_is_left_of_a_token_file_after_a_signal(tmp_path: Path, number: 
     try:
         with Process("innet", *create, *options) as process:
             assert asked.wait(WITHIN)
+            assert path.exists()
             process.send_signal(number)
             assert process.wait(WITHIN) == 128 + number
     finally:
         done.set()
         server.stop(0).wait()
     assert not os.path.lexists(path)
+
+
+def test_no_signal_interrupts_the_start_of_the_call_that_connects(
+    controller: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Its channel could not be closed: gRPC would have started the call, but no thread for its end."""
+
+    def interrupted(_: object) -> None:
+        assert threading.current_thread() is not threading.main_thread(), "a signal may come here"
+
+    monkeypatch.setattr("grpc._channel._run_channel_spin_thread", interrupted)
+    channel, _ = connect(controller)
+    channel.close()
 
 
 @pytest.mark.parametrize("link", [False, True])
