@@ -5,5 +5,4 @@ export PATH INNET_CONTROLLER INNET_TLS="$ADMINISTRATOR_TLS"
 
 name=slurm-$SLURM_JOB_ID
 [ -e "$TOKENS/$name" ] || exit 0
-rm -f "$TOKENS/$name"
-innet job delete "$name"
+innet job delete "$name" && rm -f "$TOKENS/$name"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from innet.host.job import WorkerInfo
 from innet.host.worker_log import WorkerLog
-from innet.rpc.words import LONG_WAIT_S, named
+from innet.rpc.words import LONG_WAIT_S, workers_text
 
 
 class StragglerLog:
@@ -21,10 +21,10 @@ class StragglerLog:
         others = frozenset(ranks) - {self._rank}
         if not others <= self._named:
             self._named |= others
-            self._log.warning("has waited %.0f s for %s", seconds, named(others))
+            self._log.warning("has waited %.0f s for %s", seconds, workers_text(others))
 
     def over(self) -> None:
         """Note that the wait is over."""
         if self._named:
-            self._log.warning("goes on: %s came", named(self._named))
+            self._log.warning("goes on: %s came", workers_text(self._named))
             self._named = frozenset()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from innet.errors import AgentClosed, JobEnded, SwitchUnreachable, WorkersMissing
 from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
 from innet.host.stragglers import StragglerLog
-from innet.rpc.words import named
+from innet.rpc.words import workers_text
 
 _ADVICE = ": are they stuck, or do they call all-reduce less often?"
 
@@ -65,7 +65,7 @@ class WaitLimits:
         if seconds > self._timeouts.workers:
             raise WorkersMissing(
                 f"the job has not begun for {seconds:.0f} s: it waits for "
-                f"{named(others) if others else 'workers, or for slots of the switch'} "
+                f"{workers_text(others) if others else 'workers, or for slots of the switch'} "
                 "(`innet job show` tells which)"
             )
 
@@ -78,7 +78,9 @@ class WaitLimits:
         others = self._note_others(seconds)
         late = seconds > self._timeouts.workers
         if others and late:
-            raise WorkersMissing(f"the job has waited {seconds:.0f} s for {named(others)}{_ADVICE}")
+            raise WorkersMissing(
+                f"the job has waited {seconds:.0f} s for {workers_text(others)}{_ADVICE}"
+            )
         if switch_missing > self._timeouts.switch or late:
             raise SwitchUnreachable(
                 f"the job has not gone on for {seconds:.1f} s after a term was over ({reason}): "
@@ -89,7 +91,7 @@ class WaitLimits:
         """Raise WorkersMissing if the worker has waited too long for others at the fallback."""
         others = self._note_others(seconds)
         if seconds > self._timeouts.workers:
-            late = f"; {named(others)} did not" if others else ""
+            late = f"; {workers_text(others)} did not" if others else ""
             raise WorkersMissing(
                 f"not all workers have begun this all-reduce for {seconds:.0f} s{late}{_ADVICE}"
             )
@@ -98,7 +100,7 @@ class WaitLimits:
         """Raise WorkersMissing if the worker has waited too long for others of its node."""
         if seconds > self._timeouts.workers:
             raise WorkersMissing(
-                f"{named(late)}, on the same node, did not come within {seconds:.0f} s{_ADVICE}"
+                f"{workers_text(late)}, on the same node, did not come within {seconds:.0f} s{_ADVICE}"
             )
 
     def _note_others(self, seconds: float) -> frozenset[int]:

@@ -10,7 +10,7 @@ from innet.observe.rates import lost_packets
 from innet.observe.sample import Observation
 from innet.observe.stalls import SILENT_S, STALLED_S, Stall, chunk_of, in_words
 from innet.rpc import innet_pb2 as pb
-from innet.rpc.words import misplaced, named
+from innet.rpc.words import misplaced, workers_text
 
 _MIN_PACKETS = 100
 _MIN_LOSS_RATE = 0.01
@@ -395,4 +395,4 @@ class ObservedSwitch:
 
 def ranks(workers: Iterable[ObservedWorker]) -> str:
     """Return ``worker 1`` or ``workers 0, 2``."""
-    return named(worker.rank for worker in workers)
+    return workers_text(worker.rank for worker in workers)

@@ -14,7 +14,7 @@ from innet.observe.rates import Rates, RateTracker
 from innet.observe.sample import PORT_COUNTERS, Observation, Sample
 from innet.observe.stalls import STALLED_S
 from innet.rpc import innet_pb2 as pb
-from innet.rpc.words import PATHS, named
+from innet.rpc.words import PATHS, workers_text
 from innet.wire.frames import ENCAPSULATION_BYTES
 from innet.wire.records import packet_bytes
 
@@ -58,7 +58,7 @@ class JobView:
         """Return for whom the job waits, or "" if it does not wait for long."""
         if self.job.waiting_s < STALLED_S:
             return ""
-        return f"{self.job.waiting_s:.0f} s for {named(self.job.waiting_for)}"
+        return f"{self.job.waiting_s:.0f} s for {workers_text(self.job.waiting_for)}"
 
     @property
     def round_trip_s(self) -> float:

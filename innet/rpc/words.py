@@ -28,7 +28,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def named(ranks: Iterable[int]) -> str:
+def workers_text(ranks: Iterable[int]) -> str:
     """Return ``worker 1`` or ``workers 0, 2``. Of very many, only the first ones are named."""
     numbers = sorted(ranks)
     return f"worker{'s' if len(numbers) != 1 else ''} {listed(numbers)}"

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-from rich.console import Console  # noqa: TID251 - here it is made safe
+from rich.console import Console, RenderableType  # noqa: TID251 - here it is made safe
+from rich.status import Status
 from rich.text import Text
 
 _PIPE_WIDTH = 1000
@@ -31,6 +32,11 @@ class PlainConsole(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         """Return a string as text. Rich calls this for every string that it shows."""
         return super().render_str(printable(text), **options)
+
+    def status(self, status: RenderableType, **options: Any) -> Status:
+        """Return a status line for a terminal. Rich would take a string for markup."""
+        shown = self.render_str(status) if isinstance(status, str) else status
+        return super().status(shown, **options)
 
 
 def printable(text: str) -> str:

@@ -49,7 +49,7 @@ class Settings:
                 "on one machine, start the script with `innet rack --workers N -- torchrun ...`"
             )
         slots = environment.get("INNET_SLOTS", "") or "0"
-        if not is_number(slots) or int(slots) > _MOST_SLOTS:
+        if not is_number(slots) or int(slots) > _MOST_SLOTS or int(slots).bit_count() > 1:
             raise UsageError(f"INNET_SLOTS is {slots[:20]!r}: it has to be a power of two")
         quantizer = environment.get("INNET_QUANTIZER") or "int32"
         if QuantizerSpec.read(quantizer).feedback:

@@ -132,6 +132,15 @@ def test_a_terminal_gets_no_other_control_characters_than_our_own_styles(name: s
     assert "\x1b" not in said
 
 
+@pytest.mark.parametrize("address", ["[fe80::1]:7000", "[/x]:7000"])
+def test_a_status_line_shows_an_address_in_brackets(address: str):
+    paper = io.StringIO()
+    terminal = PlainConsole(file=paper, force_terminal=True, width=200, color_system=None)
+    with terminal.status(f"asking {address}"):
+        pass
+    assert f"asking {address}" in paper.getvalue()
+
+
 def test_printable_keeps_what_people_write():
     text = "Größe 3 µs, 数, line\nline\ttab"
     assert printable(text) == text

@@ -58,3 +58,21 @@ def test_the_prolog_creates_a_job_and_the_epilog_deletes_it(tmp_path: Path):
             # A job of Slurm that does not ask for it gets none.
             done = srun(environment, "--ntasks", "1")
             assert "no controller is given" in done.stderr
+
+
+def test_the_token_stays_as_long_as_the_job_cannot_be_deleted(tmp_path: Path):
+    with rack(1) as tor:
+        installed(tmp_path, tor.controller)
+    (token := tmp_path / "tokens/slurm-7").write_text("secret")
+    epilog = ["sh", str(tmp_path / "epilog.sh")]
+    done = subprocess.run(
+        epilog,
+        env={"SLURM_JOB_ID": "7"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN,
+    )
+    assert "no controller answers" in done.stderr
+    assert done.returncode != 0
+    assert token.exists()

@@ -16,7 +16,7 @@ from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, created_job, translated, write_token
 from innet.rpc.plain import as_plain
-from innet.rpc.words import PATHS, counted, left_out, named, slots_text
+from innet.rpc.words import PATHS, counted, left_out, slots_text, workers_text
 from innet.terminal.console import console, drop_output, say, say_json
 from innet.terminal.options import MOST, AsJson, ControllerAddress, TlsFolder
 from innet.terminal.tables import folding_table
@@ -241,7 +241,7 @@ def _summary(job: pb.Job) -> Table:
     table.add_row("lanes", str(job.lanes))
     table.add_row("path", _path(job))
     if job.waiting_for:
-        table.add_row("waits for", f"{named(job.waiting_for)}, for {job.waiting_s:.0f} s")
+        table.add_row("waits for", f"{workers_text(job.waiting_for)}, for {job.waiting_s:.0f} s")
     for field in pb.Counters.DESCRIPTOR.fields:
         table.add_row(field.name, str(getattr(job.counters, field.name)))
     return table

@@ -140,15 +140,16 @@ def bench(
         raise UsageError(
             f"--megabytes {megabytes:g}: it has to be a number below {_MOST_MEGABYTES}"
         )
-    rate = benchmark.measure(
-        addresses,
-        workers=workers,
-        floats=max(1, int(megabytes * 1e6 / 4)),
-        steps=steps,
-        optimizer=by_name(optimizer),
-        chunk_bytes=chunk_bytes,
-        tls=tls_folder,
-    )
+    with console(stderr=True).status(f"measuring the exchange with {', '.join(addresses)}"):
+        rate = benchmark.measure(
+            addresses,
+            workers=workers,
+            floats=max(1, int(megabytes * 1e6 / 4)),
+            steps=steps,
+            optimizer=by_name(optimizer),
+            chunk_bytes=chunk_bytes,
+            tls=tls_folder,
+        )
     table = Table("workers", "optimizer", "ms per step", "MB/s pushed and pulled, all workers")
     table.add_row(
         str(workers), optimizer, f"{rate.seconds / steps * 1e3:.2f}",
