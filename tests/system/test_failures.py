@@ -16,6 +16,7 @@ from mortal import (
     rack_of,
 )
 from racks import TIMEOUTS, WITHIN, Rack, means, rack
+from waiting import until
 
 from innet.errors import ControllerUnreachable, SwitchUnreachable, WorkersMissing
 from innet.host.agent import Agent
@@ -35,7 +36,6 @@ def tor() -> Iterator[Rack]:
 
 
 MILLION = np.ones(1_000_000, np.float32)
-SHORT = Timeouts(switch=1.0, workers=WITHIN)
 WORKER = """
 import sys
 import innet, numpy
@@ -77,15 +77,18 @@ def worker(tor: Rack, job: str, rank: int, link: str) -> Iterator["subprocess.Po
 
 
 def test_when_the_switch_dies_and_there_is_no_other_way_every_worker_is_told():
+    timeouts = Timeouts(switch=WITHIN, workers=WITHIN)
     with local_rack(2) as tor, contextlib.ExitStack() as stack:
         agents = [
             stack.enter_context(
-                join(tor.controller, tor.job, rank, link, token=tor.token, timeouts=SHORT)
+                join(tor.controller, tor.job, rank, link, token=tor.token, timeouts=timeouts)
             )
             for rank, link in enumerate(tor.links)
         ]
         running = in_the_middle(agents, MILLION)
         tor.switch.kill()
+        until(lambda: all(agent._membership.recover for agent in agents))
+        timeouts.switch = 1.0
         for futures in running:
             error = end(futures)
             assert type(error) is SwitchUnreachable
@@ -132,6 +135,7 @@ def test_when_a_worker_dies_or_hangs_the_others_hear_who(tor: Rack, number, time
         tor.join(job, 0, links[0], timeouts=timeouts) as first,
         tor.join(job, 2, links[2], timeouts=timeouts) as last,
     ):
+        until(lambda: len(tor.show(job).joined) == 3)
         running = in_the_middle([first, last], MILLION[:100_000])
         victim.send_signal(number)
         errors = [end(futures) for futures in running]
