@@ -24,8 +24,6 @@ _NO_ANSWER = (
     grpc.StatusCode.UNAVAILABLE,
 )
 _DOUBTFUL_AFTER, _ANSWER_WITHIN = 0.5, 1.0
-# From OpenSSL's x509_vfy.h.
-_EXPIRED, _OTHER_NAME, _OTHER_IP = 10, 62, 64
 
 
 def channel(
@@ -130,7 +128,7 @@ def _refusal(sock: socket.socket, host: str, identity: Identity, advice: str) ->
             # A gRPC server sends first; if it refuses the client, it closes the connection.
             refused = not secured.recv(1)
     except ssl.SSLCertVerificationError as problem:
-        return _distrust(problem, host, identity)
+        return identity.distrust(problem, host)
     except ssl.SSLError as problem:
         if "ALERT" not in (problem.reason or ""):
             return f"does not speak TLS: {advice}"
@@ -154,22 +152,6 @@ def _context(identity: Identity) -> ssl.SSLContext:
 def _host(address: str) -> str:
     """Return the name that the certificate of the server at `address` is for."""
     return "localhost" if address.startswith("unix:") else address.rpartition(":")[0].strip("[]")
-
-
-def _distrust(problem: ssl.SSLCertVerificationError, host: str, identity: Identity) -> str:
-    if problem.verify_code == _EXPIRED:
-        return (
-            "has a certificate that has expired: make a new one, as with `innet certificates make`"
-        )
-    if problem.verify_code in (_OTHER_NAME, _OTHER_IP):
-        return (
-            f"has a certificate for other names than {host}: make one for this name, "
-            f"as with `innet certificates make FOLDER --host {host}`"
-        )
-    return (
-        f"has a certificate that {identity.authorities[0]} does not stand for "
-        f"({problem.verify_message}): are both sides' files of the same authority?"
-    )
 
 
 def _connected(address: str) -> socket.socket:

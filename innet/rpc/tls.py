@@ -32,6 +32,8 @@ REVOKED = "revoked.txt"
 RENEWAL_PERIOD = timedelta(days=14)
 """A certificate that expires within this time should be renewed."""
 _URI = "innet:"
+# From OpenSSL's x509_vfy.h.
+_EXPIRED, _OTHER_NAME, _OTHER_IP = 10, 62, 64
 
 
 def certificate_path(folder: Path, name: str) -> Path:
@@ -114,6 +116,23 @@ class Identity:
     def revoked(self) -> Path:
         """Return the path of the list of certificates that a server refuses."""
         return self.certificate.with_name(REVOKED)
+
+    def distrust(self, problem: ssl.SSLCertVerificationError, host: str) -> str:
+        """Return why the certificate of a server at `host` is not trusted, and a remedy.
+
+        The text completes a sentence that begins with the server.
+        """
+        if problem.verify_code == _EXPIRED:
+            return "has a certificate that has expired: make a new one, as with `innet certificates make`"
+        if problem.verify_code in (_OTHER_NAME, _OTHER_IP):
+            return (
+                f"has a certificate for other names than {host}: make one for this name, "
+                f"as with `innet certificates make FOLDER --host {host}`"
+            )
+        return (
+            f"has a certificate that {self.authorities[0]} does not stand for "
+            f"({problem.verify_message}): are both sides' files of the same authority?"
+        )
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """Return the credentials of a client. Raises UsageError if a file cannot be read."""

@@ -209,7 +209,8 @@ class ClientTls:
     """A worker's certificate, and its connections. Raises UsageError and NotAuthorized."""
 
     def __init__(self, folder: Path) -> None:
-        self._context = tls.load(folder, tls.WORKER).client_context()
+        self._identity = tls.load(folder, tls.WORKER)
+        self._context = self._identity.client_context()
 
     def secure(self, sock: socket.socket, host: str, address: str) -> tuple[socket.socket, Relay]:
         """Return a plain socket that stands for a connection, and its relay.
@@ -222,9 +223,8 @@ class ClientTls:
         except OSError as why:
             sock.close()
             if isinstance(why, ssl.SSLCertVerificationError):
-                raise NotAuthorized(
-                    f"the certificate of the parameter server at {address} is not trusted: {why}"
-                ) from None
+                reason = self._identity.distrust(why, host)
+                raise NotAuthorized(f"the parameter server at {address} {reason}") from None
             raise ServerLost(
                 f"the parameter server at {address} made no TLS connection: {why}; is it served with "
                 "--tls?"
