@@ -39,19 +39,37 @@ def test_a_term_that_does_not_come_is_waited_for_only_so_long(switch: Switch):
     failure(running, SwitchUnreachable, "after a term was over (the switch's connection has")
 
 
-def test_the_patience_with_the_switch_is_not_for_workers_that_are_waited_for(switch: Switch):
+def a_clock_of_waits(switch: Switch, monkeypatch):
+    """Let the exchanges' clock go on only while they wait: a late look would count more seconds."""
+    seconds = 0.0
+
+    def wait(limit: float):
+        nonlocal seconds
+        seconds += 1.1 * limit
+
+    monkeypatch.setattr(switch.waker, "wait", wait)
+    monkeypatch.setattr("innet.host.exchanges.monotonic", lambda: seconds)
+
+
+def test_the_patience_with_the_switch_is_not_for_workers_that_are_waited_for(
+    switch: Switch, monkeypatch
+):
     worker = Worker(switch, timeouts=Timeouts(switch=0.1, workers=1.0))
     worker.controller.say_resume(TERM)
     worker.attend()
+    a_clock_of_waits(switch, monkeypatch)
     worker.controller.waiting_for = frozenset({1})
     worker.controller.say_recover(10, "the switch has restarted")
     failure(worker.start(), WorkersMissing, "has waited 1 s for worker 1: are they stuck")
 
 
-def test_the_patience_with_the_switch_is_not_for_a_controller_that_is_out_of_reach(switch: Switch):
+def test_the_patience_with_the_switch_is_not_for_a_controller_that_is_out_of_reach(
+    switch: Switch, monkeypatch
+):
     worker = Worker(switch, timeouts=Timeouts(switch=0.1, workers=1.0))
     worker.controller.say_resume(TERM)
     worker.attend()
+    a_clock_of_waits(switch, monkeypatch)
     worker.controller.connected = False
     worker.controller.say_recover(10, "the switch has restarted")
     failure(worker.start(), SwitchUnreachable, "has not gone on for 1.")
