@@ -1,6 +1,7 @@
 """The bursts of a worker, as they are reported."""
 
 import contextlib
+import itertools
 import queue
 import threading
 from collections.abc import Callable
@@ -68,6 +69,7 @@ def test_nothing_is_reported_after_the_end(reports):
 def test_an_end_while_a_burst_ends_is_not_missed(monkeypatch):
     said: queue.SimpleQueue[bool] = queue.SimpleQueue()
     activity, ends = Activity(said.put), threading.Event()
+    times = itertools.count(1e12)  # whenever the end of the call was, it is long ago
     closer = threading.Thread(target=activity.close, daemon=True)
 
     def join(wait: Callable[[], None] = activity._thread.join) -> None:
@@ -78,12 +80,11 @@ def test_an_end_while_a_burst_ends_is_not_missed(monkeypatch):
         if threading.current_thread() is activity._thread and not closer.ident:
             closer.start()
             ends.wait(WITHIN)
-        return 1e12
+        return next(times)
 
     monkeypatch.setattr(activity._thread, "join", join)
-    with activity:
-        pass
-    monkeypatch.setattr(activity_module, "monotonic", late)
+    with activity:  # after it, the burst could end before the clock is replaced
+        monkeypatch.setattr(activity_module, "monotonic", late)
     assert [said.get(timeout=WITHIN) for _ in range(2)] == [True, False]
     closer.join(WITHIN)
     assert not closer.is_alive()
