@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pbox_workers import WITHIN, together
+from waiting import until
 
 from innet.errors import UsageError
 from innet.servers import pbox
@@ -190,19 +191,15 @@ def test_submitted_keys_are_exchanged_in_order(addresses):
 
 
 def test_jobs_share_a_server_and_the_memory_of_one_that_ends_is_free(servers, addresses):
+    until(lambda: not servers[0].stats().reserved_bytes)  # the jobs of earlier tests are gone
     with pbox.connect(addresses[:1], job="stays", rank=0, workers=1, keys=[1000]) as stays:
         before = servers[0].stats().reserved_bytes
         gone = pbox.connect(addresses[:1], job="goes", rank=0, workers=1, keys=[1 << 20])
         assert servers[0].stats().reserved_bytes >= before + 2 * 4 * (1 << 20)
         gone.push_pull([np.ones(1 << 20, F)])
         gone.close()
-        freed = threading.Event()
-        for _ in range(1000):
-            if servers[0].stats().reserved_bytes == before:
-                break
-            freed.wait(0.01)
+        until(lambda: servers[0].stats().reserved_bytes == before)
         assert list(servers[0].stats().jobs) == ["stays"]
-        assert servers[0].stats().reserved_bytes == before
         mine = [np.ones(1000, F)]
         stays.push_pull(mine)
         assert (mine[0] == 1).all()
