@@ -36,6 +36,22 @@ def server(folder: Path) -> Iterator[pbox.Server]:
         yield running
 
 
+def settled_files(server: pbox.Server) -> int:
+    """Return the number of open files when the server has closed what earlier tests had opened."""
+    names = {"pbox handshake", "pbox tls", "pbox worker"}
+    until(
+        lambda: (
+            not server.stats().cores["connections"].any()
+            and not any(each.name in names for each in threading.enumerate())
+        )
+    )
+    return files()
+
+
+def files() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
 def member(server: pbox.Server, folder: Path | None, rank: int = 0, **more: Any) -> pbox.Client:
     given = {"job": "job", "workers": 1, "keys": [100], "timeout": WITHIN, **more}
     return pbox.connect(server.address, rank=rank, tls=folder, **given)
@@ -198,35 +214,32 @@ def test_a_server_is_closed_at_once_also_during_a_handshake(
 
 @pytest.mark.parametrize("name", ["pbox front", "pbox handshake", "pbox tls"])
 def test_a_server_that_finds_no_thread_goes_on_or_leaves_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    server: pbox.Server, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    def files() -> int:
-        return len([*Path("/proc/self/fd").iterdir()])
-
     def start(run: Any, arguments: Any) -> int:
         if run.__self__.name.startswith(name):
             raise RuntimeError("can't start new thread")
         return begin(run, arguments)
 
-    begin, before = threading._start_new_thread, files()
+    begin, before = threading._start_new_thread, settled_files(server)
     if name == "pbox front":
         monkeypatch.setattr(threading, "_start_new_thread", start)
         with pytest.raises(NoCapacity, match="ulimit -u"):
             pbox.Server(tls=folder)
     else:
-        with pbox.Server(memory_bytes=1 << 26, tls=folder) as server:
+        with pbox.Server(memory_bytes=1 << 26, tls=folder) as other:
             monkeypatch.setattr(threading, "_start_new_thread", start)
             with pytest.raises(NoCapacity if name == "pbox tls" else ServerLost):
-                member(server, folder)
+                member(other, folder)
             monkeypatch.undo()
-            with member(server, folder, timeout=5) as client:
+            with member(other, folder) as client:
                 client.push_pull([np.ones(100, np.float32)])
     assert files() == before
 
 
 @pytest.mark.parametrize("room", [0, 1])
 def test_a_server_without_files_for_its_cores_is_refused_and_nothing_is_left_of_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, room: int
+    server: pbox.Server, folder: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ):
     def bind(listener: socket.socket) -> int:
         if len(bound) == room:
@@ -234,11 +247,8 @@ def test_a_server_without_files_for_its_cores_is_refused_and_nothing_is_left_of_
         bound.append(listener)
         return real(listener)
 
-    def files() -> int:
-        return len([*Path("/proc/self/fd").iterdir()])
-
     bound: list[socket.socket] = []
-    real, before = secured._bind, files()
+    real, before = secured._bind, settled_files(server)
     monkeypatch.setattr(secured, "_bind", bind)
     with pytest.raises(NoCapacity, match="ulimit -n"):
         pbox.Server(tls=folder)
