@@ -40,7 +40,8 @@ from innet.local.ports import free_tcp_port
 from innet.machine import tcp
 from innet.machine.packaged import read_folder
 from innet.servers import pbox
-from innet.servers.pbox import handshakes, native
+from innet.servers.pbox import client as client_module
+from innet.servers.pbox import native
 from innet.servers.pbox.protocol import HEADER, KEY_BYTES, MAGIC, Kind, Violation
 
 F = np.float32
@@ -134,6 +135,8 @@ def test_the_workers_of_an_asynchronous_job_go_on_without_one_that_died(server):
     with joined(server, **options) as first, joined(server, 1, **options) as second:
         second.push_pull(ones())
         die(second)
+        # The next test's job has this name, which is free only after both workers have left.
+        until(lambda: server.stats().jobs["test"]["joined"] == 1)
         mine = ones()
         first.push_pull(mine)
         assert (mine[0] == -2).all()
@@ -178,14 +181,28 @@ def test_a_quorum_goes_on_without_one_that_died(server):
         pushing.fails_with(WorkerLost, "worker [12] has left")
 
 
-def test_a_worker_that_keeps_others_waiting_is_named(server):
+def connecting_patiently(monkeypatch, then=WITHIN):
+    """Let connecting take its time, whatever a job's timeout is. `then` is the clients' limit later."""
+    opened = client_module.open_connections
+
+    def open_connections(addresses, registration, _, security):
+        connections, cores = opened(addresses, registration, WITHIN, security)
+        connections._timeout = then
+        return connections, cores
+
+    monkeypatch.setattr(client_module, "open_connections", open_connections)
+
+
+def test_a_worker_that_keeps_others_waiting_is_named(server, monkeypatch):
+    connecting_patiently(monkeypatch)
     with joined(server, timeout=0.4) as first, joined(server, 1, timeout=0.4):
         Pushing(first).fails_with(
             WorkerLost, r"worker 1 has kept the others waiting for 0\.4 s.*timeout="
         )
 
 
-def test_a_worker_that_never_comes_is_named(server):
+def test_a_worker_that_never_comes_is_named(server, monkeypatch):
+    connecting_patiently(monkeypatch)
     with joined(server, timeout=0.4) as first:
         Pushing(first).fails_with(WorkerLost, r"worker 1 has not joined, .* waited 0\.4 s")
 
@@ -282,11 +299,11 @@ def test_orders_that_find_no_memory_are_given_again(monkeypatch):
         monkeypatch.setattr(core, "_library", Failing(native.library(), "core_stop", 2))
         closing = threading.Thread(target=server.close, daemon=True)
         closing.start()
-        closing.join(5)
+        closing.join(WITHIN)
         stopped = not closing.is_alive()
         if not stopped:
             native.library().core_stop(core._core)
-        closing.join(5)
+        closing.join(WITHIN)
         assert stopped
 
 
@@ -448,7 +465,8 @@ class Failing:
         return lambda *_: 0
 
 
-def test_the_initial_values_are_waited_for(server):
+def test_the_initial_values_are_waited_for(server, monkeypatch):
+    connecting_patiently(monkeypatch, then=0.3)
     with pytest.raises(WorkerLost, match="worker 0 has not sent the initial values in time: start"):
         joined(server, 1, optimizer=pbox.SGD(), timeout=0.3)
 
@@ -527,10 +545,18 @@ def test_a_core_that_workers_cannot_reach_is_named_with_its_address():
 @pytest.mark.parametrize("late", [0, 1])
 def test_servers_may_start_one_long_after_the_other(monkeypatch, late):
     """A server that has started waits for a registration for less time than a client for a server."""
-    monkeypatch.setattr(handshakes, "HANDSHAKE_WITHIN_S", 0.5)
     addresses = [f"127.0.0.1:{free_tcp_port()}" for _ in range(2)]
     with ExitStack() as stack:
         first = stack.enter_context(pbox.Server(addresses[1 - late], memory_bytes=1 << 24))
+
+        def hello(sock):  # the first handshake, and only this one, is over 0.5 s later
+            monkeypatch.undo()
+            message = first._handshakes.hello(sock)
+            first._handshakes._pending[sock] = time.monotonic() + 0.5
+            return message
+
+        if late:
+            monkeypatch.setattr(first._handshakes, "hello", hello)
 
         def start():
             if late:
@@ -640,13 +666,24 @@ def test_the_bytes_are_counted_while_another_thread_closes_the_client(server):
     assert client.bytes_moved == 0
 
 
+def interrupting(client, number):
+    """Start a thread that sends the main thread a signal as soon as the client's push is under way."""
+
+    def interrupt():
+        until(lambda: client.bytes_moved)
+        _thread.interrupt_main(number)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    return thread
+
+
 def test_ctrl_c_interrupts_an_exchange(server):
     with joined(server) as client:
-        timer = threading.Timer(0.2, _thread.interrupt_main)
-        timer.start()
+        thread = interrupting(client, signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             client.push_pull(ones())
-        timer.join()
+        thread.join()
 
 
 def test_a_signal_handler_may_close_the_client_whose_exchange_it_interrupts(server):
@@ -660,11 +697,10 @@ def test_a_signal_handler_may_close_the_client_whose_exchange_it_interrupts(serv
 
     before = signal.signal(signal.SIGUSR1, handle)
     try:
-        timer = threading.Timer(0.2, _thread.interrupt_main, [signal.SIGUSR1])
-        timer.start()
+        thread = interrupting(client, signal.SIGUSR1)
         with pytest.raises(ClientClosed, match="closed while"):
             client.push_pull(ones())
-        timer.join()
+        thread.join()
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert problems
@@ -720,7 +756,7 @@ def test_a_server_that_finds_no_thread_for_a_worker_goes_on(monkeypatch):
         with pytest.raises(ServerLost):
             joined(server, workers=1)
         monkeypatch.undo()
-        with joined(server, workers=1, timeout=5) as client:
+        with joined(server, workers=1) as client:
             client.push_pull(ones())
 
 
