@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
+from waiting import WITHIN
 
 from innet.errors import UsageError
 from innet.host import fastpath, numpy_socket
@@ -409,9 +410,9 @@ def test_a_bell_ends_the_wait_for_packets_once():
         service = Address(SERVICE.mac, *switch.getsockname())
         with contextlib.closing(open_link("host", service, LANES, waker)) as link:
             with ThreadPoolExecutor(1) as pool:
-                waiting = pool.submit(link.wait, 60)
+                waiting = pool.submit(link.wait, 2 * WITHIN)
                 waker.wake()
-                waiting.result(10)
+                waiting.result(WITHIN)
             waker.wake()
             waker.wake()
             link.wait(60)

@@ -8,6 +8,7 @@ import grpc
 import pytest
 from aggregation_rack import PROGRAM
 from switches import running_switch
+from waiting import WITHIN
 
 from innet.controller.switches import p4runtime
 from innet.controller.switches.p4runtime import SwitchConnection
@@ -67,7 +68,7 @@ def test_a_connection_that_is_closed_while_the_most_messages_wait_leaves_no_thre
 
     def packet_in(*_):
         heard.set()
-        assert closed.wait(10.0)
+        assert closed.wait(WITHIN)
 
     made = SwitchConnection(address, 0, PROGRAM.p4info, packet_in)
     mine = [
@@ -76,13 +77,13 @@ def test_a_connection_that_is_closed_while_the_most_messages_wait_leaves_no_thre
         if each not in before and each.name in ("innet-stream", "innet-packet-in")
     ]
     assert len(mine) == 2
-    assert heard.wait(10.0)
+    assert heard.wait(WITHIN)
     while not made._client.inbox.full():
         pass
     made.close()
     closed.set()
     for each in mine:
-        each.join(10.0)
+        each.join(WITHIN)
         assert not each.is_alive(), each.name
     server.stop(0).wait()
 
