@@ -175,7 +175,7 @@ def initialize(rank: int, port: int, changed: dict[str, str]) -> None:
     assert innet.torch
     os.environ.update(changed)
     where = f"tcp://127.0.0.1:{port}"
-    timeout = timedelta(seconds=30)
+    timeout = timedelta(seconds=WITHIN)
     dist.init_process_group("innet", where, timeout, rank=rank, world_size=SIZE)
 
 
@@ -211,7 +211,7 @@ def test_what_the_environment_has_wrong_and_a_worker_that_dies_are_named_to_all(
                 assert "set INNET_CONTROLLER=HOST:PORT" in str(problem)
                 assert "rank 1" in str(problem)
             group.start(initialize_unlike, free_tcp_port(), {**common, "INNET_METRICS": "nowhere"})
-            for problem in group.results(within=20):
+            for problem in group.results(within=WITHIN / 2):  # before the timeout of `initialize`
                 assert isinstance(problem, UsageError)
                 assert "INNET_METRICS is 'nowhere'" in str(problem)
             common["INNET_QUANTIZER"] = "int8+feedback"
