@@ -18,6 +18,7 @@ from racks import WITHIN, means, random_vectors
 from tofino_rack import free_cables, model_chip, tofino_rack, tofino_tree
 from tofino_switch import TofinoSwitch
 from trees import integers, sums
+from waiting import until
 
 from innet.controller.switches.names import Names, group
 from innet.errors import LeftBehind, NoCapacity, WorkersMissing
@@ -72,9 +73,9 @@ def test_two_racks_below_a_chip_sum_as_one(kinds: tuple[str, str], tmp_path: Pat
         vectors = integers(1, 3, 300)
         for result in sums(agents, vectors):
             np.testing.assert_array_equal(result, vectors.sum(axis=0))
-        job = forest.show()
-        assert job.path == pb.PATH_SWITCH
-        tree = {each.switch: each.counters for each in job.tree}
+        # A worker may have given up the term because the model was slow, just before its result came.
+        until(lambda: forest.show().path == pb.PATH_SWITCH)
+        tree = {each.switch: each.counters for each in forest.show().tree}
         assert tree["left"].raised > 0
         assert tree["right"].raised > 0
         assert tree["top"].raised == 0
@@ -118,7 +119,7 @@ def make_a_quorum(kinds: tuple[str, str], folder: Path) -> None:
         beside = agents[2].submit(hundred)  # the fourth worker sends nothing
         for future in [agents[0].submit(one), agents[1].submit(five), beside]:
             np.testing.assert_array_equal(future.result(WITHIN), 3)
-        assert forest.show().path == pb.PATH_SWITCH
+        until(lambda: forest.show().path == pb.PATH_SWITCH)  # a new term may begin, as above
         for agent in agents:
             assert agent.fallbacks == {}
 
@@ -140,8 +141,8 @@ def test_who_expects_seals_takes_nothing_from_a_tofino(tmp_path: Path, monkeypat
         agent = rack.join(job, 0, timeouts=Timeouts(switch=WITHIN, workers=WITHIN))
         stack.callback(agent.close, abandon=True)
         future = agent.submit(np.ones(10, np.float32))
-        until = time.monotonic() + WITHIN
-        while not agent.traffic.corrupted and time.monotonic() < until:
+        deadline = time.monotonic() + WITHIN
+        while not agent.traffic.corrupted and time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):
                 future.exception(0.1)
         assert agent.traffic.corrupted > 0
