@@ -3,11 +3,13 @@
 import contextlib
 import http.client
 import os
+import queue
 import re
 import signal
 import socket
 import ssl
 import stat
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,32 +201,65 @@ def test_a_revoked_certificate_is_refused_at_once_and_its_open_page_soon(people:
             refused = pytest.raises(websocket.WebSocketBadStatusException, match="403")
             with refused, opened_socket(people.url, context):
                 pass
-            assert code_at_the_end(opened) == 1008
+            assert opened.code_at_the_end() == 1008
             assert other.recv().startswith("0{")
             other.send("40")
             assert other.recv().startswith("4")  # the others' pages go on
     assert ask(people.url, context=people.browser("root")).status == 200
 
 
+class Answering:
+    """A websocket whose thread answers Engine.IO's pings: the server waits 2 s for each answer."""
+
+    def __init__(self, opened: websocket.WebSocket) -> None:
+        self._opened = opened
+        self._said: queue.SimpleQueue[str | int] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def recv(self) -> str | int:
+        """Return the next message that is no ping, or the code with which the server closes."""
+        return self._said.get(timeout=WITHIN)
+
+    def send(self, message: str) -> None:
+        self._opened.send(message)
+
+    def code_at_the_end(self) -> int:
+        """Return the code with which the server closes the websocket."""
+        while isinstance(said := self.recv(), str):
+            pass
+        return said
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # the server was first
+            self._opened.abort()
+        self._reader.join(WITHIN)
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError, websocket.WebSocketException):
+            while True:
+                opcode, content = self._opened.recv_data(control_frame=True)
+                if opcode == websocket.ABNF.OPCODE_CLOSE:
+                    self._said.put(int.from_bytes(content[:2], "big"))
+                    return
+                if content == b"2":
+                    self._opened.send("3")
+                elif opcode == websocket.ABNF.OPCODE_TEXT:
+                    self._said.put(content.decode())
+
+
 @contextlib.contextmanager
-def opened_socket(url: str, context: ssl.SSLContext) -> Iterator[websocket.WebSocket]:
+def opened_socket(url: str, context: ssl.SSLContext) -> Iterator[Answering]:
     """Open the websocket over which the page gets its news."""
     opened = websocket.WebSocket(sslopt={"context": context})
     opened.settimeout(WITHIN)
     path = "_nicegui_ws/socket.io/?EIO=4&transport=websocket"
     try:
         opened.connect(f"wss://{urlsplit(url).netloc}/{path}")
-        yield opened
+        with contextlib.closing(Answering(opened)) as answering:
+            yield answering
     finally:
         opened.shutdown()
-
-
-def code_at_the_end(opened: websocket.WebSocket) -> int:
-    """Return the code with which the server closes a websocket."""
-    while True:
-        opcode, content = opened.recv_data(control_frame=True)
-        if opcode == websocket.ABNF.OPCODE_CLOSE:
-            return int.from_bytes(content[:2], "big")
 
 
 def test_a_browser_without_the_token_gets_only_a_form(folder: Path, tmp_path: Path):
