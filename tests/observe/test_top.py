@@ -266,11 +266,11 @@ def test_the_slots_that_a_job_borrows_or_has_lent_are_shown(slots: int, kept: in
 
 def test_a_controller_that_hangs_is_given_up_and_found_again(monkeypatch: pytest.MonkeyPatch):
     """Its machine may be dead, and a stand-by controller in charge."""
-    monkeypatch.setattr(overview, "_ANSWERS_WITHIN", 0.5)
     controller = MortalController()
     try:
         with contextlib.closing(overview.Overviews(controller.address, None, "")) as overviews:
             overviews()
+            monkeypatch.setattr(overview, "_ANSWERS_WITHIN", 0.5)
             controller.process.send_signal(signal.SIGSTOP)
             with pytest.raises(ControllerUnreachable, match="does not answer"):
                 overviews()
