@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from mortal import MortalSwitch, mortal_switch, rack_of
 from racks import Rack
-from scripted_worker import WITHIN, scripted
-from working_job import eventually
+from scripted_worker import scripted
+from working_job import LONG, eventually
 
 from innet.controller.state.registry import Policy
 from innet.errors import NoCapacity
@@ -23,7 +23,7 @@ def switch() -> Iterator[MortalSwitch]:
 
 @pytest.fixture
 def tor(switch: MortalSwitch) -> Iterator[Rack]:
-    with rack_of(switch, policy=Policy(lease_s=WITHIN)) as rack:
+    with rack_of(switch, policy=Policy(lease_s=LONG)) as rack:
         yield rack
 
 

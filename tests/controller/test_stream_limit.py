@@ -12,7 +12,7 @@ import pytest
 from mortal import mortal_switch, rack_of
 from racks import Rack
 from scripted_worker import WITHIN, scripted
-from working_job import at_work, eventually
+from working_job import LONG, at_work, eventually
 
 from innet.controller import server
 from innet.controller import stream_limit as openings
@@ -30,7 +30,7 @@ MOST = 6
 def tor(monkeypatch) -> Iterator[Rack]:
     """Yield a rack whose controller serves few workers at a time."""
     monkeypatch.setattr(server, "most_open_streams", lambda: MOST)
-    with mortal_switch(3) as switch, rack_of(switch, policy=Policy(lease_s=WITHIN)) as rack:
+    with mortal_switch(3) as switch, rack_of(switch, policy=Policy(lease_s=LONG)) as rack:
         yield rack
 
 
