@@ -24,6 +24,7 @@ from innet.controller.state.registry import Policy
 from innet.controller.state.store import Store
 from innet.errors import UsageError
 from innet.host.agent import Agent
+from innet.local.ports import free_tcp_port
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect
 
@@ -118,8 +119,7 @@ def test_metrics_are_served_as_long_as_an_agent_of_the_process_is_there(tor: Rac
 
 
 def test_every_local_rank_has_a_port_of_its_own(tor: Rack, shown, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_tcp_port()
     monkeypatch.setenv("INNET_METRICS", f"127.0.0.1:{port - 1}")
     monkeypatch.setenv("LOCAL_RANK", "1")
     with tor.job(WORKERS) as job, tor.join(job, 0):
