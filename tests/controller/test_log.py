@@ -22,6 +22,7 @@ from innet.controller.server import ControllerServer
 from innet.controller.state.registry import Policy, Registry
 from innet.controller.state.store import Store
 from innet.errors import ControllerError, NotAuthorized
+from innet.host import membership
 from innet.host.join import join
 from innet.local.processes import announced, spawned
 from innet.rpc import innet_pb2 as pb
@@ -57,7 +58,8 @@ def test_a_controller_whose_log_cannot_be_written_goes_on(log: str):
         process.wait(WITHIN)
 
 
-def test_a_log_in_json_tells_what_happened_to_a_job():
+def test_a_log_in_json_tells_what_happened_to_a_job(monkeypatch):
+    monkeypatch.setattr(membership, "_FAREWELL_WITHIN", WITHIN)  # else it may seem to have died
     with running_switch(2) as switch, serving("--log-format", "json") as (process, address):
         channel, stub = connect(address, WITHIN)
         with channel:
@@ -105,7 +107,8 @@ def tor() -> Iterator[Rack]:
         yield running
 
 
-def test_the_history_of_a_job_tells_who_left_first_after_it_has_ended(tor: Rack):
+def test_the_history_of_a_job_tells_who_left_first_after_it_has_ended(tor: Rack, monkeypatch):
+    monkeypatch.setattr(membership, "_FAREWELL_WITHIN", WITHIN)  # else it may seem to have died
     with tor.workers(2) as agents:
         means(agents, VECTOR, VECTOR)
         [name] = tor.tokens

@@ -21,7 +21,9 @@ from innet.errors import (
     UsageError,
     WorkersMissing,
 )
+from innet.host import membership
 from innet.host.join import join
+from innet.host.membership import Membership
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 
@@ -33,6 +35,17 @@ MANY = 300_000
 def tor() -> Iterator[Rack]:
     with rack(PORTS) as running:
         yield running
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Shorten the timeout from this step of joining on. The steps before it may take their time."""
+    take = getattr(Membership, step)
+
+    def hurried(self: Membership, *arguments: str) -> object:
+        self._timeout = 0.3
+        return take(self, *arguments)
+
+    monkeypatch.setattr(Membership, step, hurried)
 
 
 def test_a_seat_has_to_exist_and_to_be_free(tor: Rack):
@@ -50,14 +63,15 @@ def test_a_seat_has_to_exist_and_to_be_free(tor: Rack):
         tor.join("nowhere", 0)
 
 
-def test_a_link_that_leads_elsewhere_is_an_error_in_bounded_time(tor: Rack):
+def test_a_link_that_leads_elsewhere_is_an_error_in_bounded_time(tor: Rack, monkeypatch):
+    hurry(monkeypatch, "_await_admission")
     with tor.job(1) as job, running_switch(1) as other:
         [host], free_port = other.hosts, tor.links[3].partition("/")[0].rpartition(":")[2]
         astray = f"udp:127.0.0.1:{free_port}/127.0.0.1:{host.getsockname()[1]}"
         with pytest.raises(
             ControllerError, match="does this worker's link lead to the job's switch"
         ):
-            tor.join(job, 0, astray, timeout=0.3)
+            tor.join(job, 0, astray)
 
 
 def test_a_worker_that_joins_is_told_that_its_job_was_deleted(tor: Rack):
@@ -147,12 +161,14 @@ def test_a_new_stream_does_not_end_with_an_older_activity(tor: Rack, monkeypatch
     assert said == [True, False]
 
 
-def test_new_workers_wait_until_all_of_the_last_run_have_left(tor: Rack):
+def test_new_workers_wait_until_all_of_the_last_run_have_left(tor: Rack, monkeypatch):
     with tor.job(2) as job, ThreadPoolExecutor(1) as pool:
         first, second = tor.join(job, 0), tor.join(job, 1)
         first.close()
-        with pytest.raises(ControllerError, match="when all workers of its last run have left"):
-            tor.join(job, 0, timeout=0.2)
+        told = pytest.raises(ControllerError, match="when all workers of its last run have left")
+        with monkeypatch.context() as patched, told:
+            hurry(patched, "be_admitted")
+            tor.join(job, 0)
 
         waiting = pool.submit(tor.join, job, 0)
         term = tor.show(job).term
@@ -185,7 +201,8 @@ def test_nothing_of_a_run_that_was_broken_off_is_in_the_next(tor: Rack, recreate
                 assert mean.tobytes() == (2 * ones).tobytes()
 
 
-def test_who_leaves_is_named_to_those_who_wait(tor: Rack):
+def test_who_leaves_is_named_to_those_who_wait(tor: Rack, monkeypatch):
+    monkeypatch.setattr(membership, "_FAREWELL_WITHIN", WITHIN)  # else it may seem to have died
     with tor.workers(3) as (first, second, third):
         waiting = [agent.submit(np.ones(1000, np.float32)) for agent in (first, third)]
         second.close()
