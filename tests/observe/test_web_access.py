@@ -183,28 +183,29 @@ def test_a_revoked_certificate_is_refused_at_once_and_its_open_page_soon(people:
     issue(people.folder, "mallory", [tls.USER])
     context, where = people.browser("mallory"), urlsplit(people.url)
     keeps = http.client.HTTPSConnection(where.netloc, timeout=WITHIN, context=context)
-    with contextlib.closing(keeps):
+    with (
+        contextlib.closing(keeps),
+        opened_socket(people.url, context) as opened,
+        opened_socket(people.url, people.browser("root")) as other,
+    ):
+        assert opened.recv().startswith("0{")  # Engine.IO's first packet
         keeps.request("GET", "/")
         answer = keeps.getresponse()
         assert (answer.status, bool(answer.read())) == (200, True)
-        with (
-            opened_socket(people.url, context) as opened,
-            opened_socket(people.url, people.browser("root")) as other,
-        ):
-            assert opened.recv().startswith("0{")  # Engine.IO's first packet
-            revoke(people.folder, "mallory")
-            keeps.request("GET", "/")
-            answer = keeps.getresponse()
-            assert answer.status == 403
-            assert b"this certificate has been revoked" in answer.read()
-            assert ask(people.url, context=context).status == 403
-            refused = pytest.raises(websocket.WebSocketBadStatusException, match="403")
-            with refused, opened_socket(people.url, context):
-                pass
-            assert opened.code_at_the_end() == 1008
-            assert other.recv().startswith("0{")
-            other.send("40")
-            assert other.recv().startswith("4")  # the others' pages go on
+        # At once: the server closes a connection that is idle for 5 s.
+        revoke(people.folder, "mallory")
+        keeps.request("GET", "/")
+        answer = keeps.getresponse()
+        assert answer.status == 403
+        assert b"this certificate has been revoked" in answer.read()
+        assert ask(people.url, context=context).status == 403
+        refused = pytest.raises(websocket.WebSocketBadStatusException, match="403")
+        with refused, opened_socket(people.url, context):
+            pass
+        assert opened.code_at_the_end() == 1008
+        assert other.recv().startswith("0{")
+        other.send("40")
+        assert other.recv().startswith("4")  # the others' pages go on
     assert ask(people.url, context=people.browser("root")).status == 200
 
 
