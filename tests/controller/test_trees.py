@@ -8,7 +8,9 @@ import pytest
 from commands import run
 from racks import WITHIN, means, rack, random_vectors
 from trees import Forest, finish, forest, integers, submit, sums
+from waiting import until
 
+from innet.controller.handlers import probes
 from innet.errors import InnetError
 from innet.local.faults import DOWN, UP, Faults
 from innet.observe.diagnosis import diagnose
@@ -192,7 +194,8 @@ def test_a_parent_is_not_removed_before_its_children(joined: Forest):
 # -- where links really end ----------------------------------------------------------------------
 
 
-def test_a_link_that_ends_elsewhere_is_seen():
+def test_a_link_that_ends_elsewhere_is_seen(monkeypatch):
+    monkeypatch.setattr(probes, "_WITHIN", WITHIN)
     with forest({"one": 0, "two": 0, "low": 1}, {"low": ["one", "two"]}, add=False) as made:
         for name in ("one", "two"):
             made.add(name)
@@ -203,10 +206,12 @@ def test_a_link_that_ends_elsewhere_is_seen():
 
 
 def test_a_link_that_ends_where_it_should_is_not_talked_of(joined: Forest):
+    until(lambda: joined.switch("low").uplinks[0].probed)
     assert [(each.found, each.probed) for each in joined.switch("low").uplinks] == [("", True)]
 
 
-def test_swapped_uplinks_are_named_by_those_who_look():
+def test_swapped_uplinks_are_named_by_those_who_look(monkeypatch):
+    monkeypatch.setattr(probes, "_WITHIN", WITHIN)
     with forest({"top": 0, "a": 1, "b": 1}, {"a": ["top"], "b": ["top"]}, add=False) as made:
         made.add("top")
         links = [made.plan.uplinks[name][0] for name in "ab"]
