@@ -15,6 +15,7 @@ from working_job import FALLBACK, SWITCH, assert_sums, at_work, eventually, rene
 from innet.controller.jobs.history import Cause
 from innet.controller.jobs.job import Job
 from innet.controller.state.registry import Policy
+from innet.controller.switches import p4runtime
 from innet.errors import InnetError
 from innet.rpc import innet_pb2 as pb
 
@@ -170,7 +171,10 @@ def test_a_controller_that_dies_while_it_drains_goes_on_with_it():
     assert later.term == term
 
 
-def test_a_drained_switch_stays_drained_under_the_next_controller(racks: Forest, state: Path):
+def test_a_drained_switch_stays_drained_under_the_next_controller(
+    racks: Forest, state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(p4runtime, "_RECONNECT_WITHIN", WITHIN)  # no live switch is to be lost
     with racks.workers("one", AT) as agents:
         check(agents, 1)
         switch(racks, "drain", "two")

@@ -9,6 +9,7 @@ from steady_sums import steady_sums
 from trees import Forest, finish, forest, integers, submit
 from working_job import eventually
 
+from innet.controller.switches import p4runtime
 from innet.rpc import innet_pb2 as pb
 
 AT = ["left", "left", "right"]
@@ -74,7 +75,10 @@ def test_the_last_spine_is_waited_for(racks: Forest):
         check(agents, 3)
 
 
-def test_the_next_controller_keeps_to_the_spines_that_are_left(racks: Forest, state: Path):
+def test_the_next_controller_keeps_to_the_spines_that_are_left(
+    racks: Forest, state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(p4runtime, "_RECONNECT_WITHIN", WITHIN)  # no live switch is to be lost
     with racks.workers("two", AT) as agents:
         check(agents, 1)
         racks.switches["two"].kill()

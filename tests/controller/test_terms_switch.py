@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from mortal import Forwarder, MortalSwitch, mortal_switch, rack_of
 from racks import Rack
-from scripted_worker import scripted
+from scripted_worker import WITHIN, scripted
 from working_job import (
     FALLBACK,
     LONG,
@@ -22,6 +22,7 @@ from working_job import (
 )
 
 from innet.controller.state.registry import Policy
+from innet.controller.switches import p4runtime
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import innet_pb2 as pb
 
@@ -101,7 +102,8 @@ def test_jobs_of_a_dead_switch_can_be_shown_deleted_and_created():
                 assert_sums([worker], 1)
 
 
-def test_nobody_notices_when_only_the_controllers_connection_breaks():
+def test_nobody_notices_when_only_the_controllers_connection_breaks(monkeypatch):
+    monkeypatch.setattr(p4runtime, "_RECONNECT_WITHIN", WITHIN)  # no live switch is to be lost
     with (
         mortal_switch(3) as switch,
         contextlib.closing(Forwarder(switch.address)) as forwarder,

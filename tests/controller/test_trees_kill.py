@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from trees import Forest, finish, forest, integers, submit, sums
+from waiting import WITHIN
 
+from innet.controller.switches import p4runtime
 from innet.errors import InnetError
 from innet.host.transport import Timeouts
 from innet.rpc import innet_pb2 as pb
@@ -65,7 +67,8 @@ def test_without_the_parent_there_is_an_error_for_all(spine: Forest):
     spine.switches["tor"].start()
 
 
-def test_another_controller_goes_on_where_one_has_ended(spine: Forest, state: Path):
+def test_another_controller_goes_on_where_one_has_ended(spine: Forest, state: Path, monkeypatch):
+    monkeypatch.setattr(p4runtime, "_RECONNECT_WITHIN", WITHIN)  # no live switch is to be lost
     with spine.workers("tor", AT) as agents:
         check(agents, 1)
         before = spine.show()
