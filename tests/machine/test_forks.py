@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from epolls import epolls, watched
 from forking import exit_code
 from paths import SUPPORT
 from processes import process_group
@@ -150,28 +151,6 @@ def child() -> Iterator[Callable[[], None]]:
     for each in children:
         os.kill(each, signal.SIGKILL)
         os.waitpid(each, 0)
-
-
-def epolls() -> set[str]:
-    """Return the descriptors of this process's epolls."""
-    found = set()
-    for each in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # the folder's own descriptor
-            if str(each.readlink()) == "anon_inode:[eventpoll]":
-                found.add(each.name)
-    return found
-
-
-def watched(others: set[str]) -> int:
-    """Return the number of files that the epolls of this process watch, but for the `others`."""
-    found = 0
-    for each in epolls() - others:
-        with contextlib.suppress(OSError):  # it has just been closed
-            found += sum(
-                line.startswith("tfd:")
-                for line in Path("/proc/self/fdinfo", each).read_text().splitlines()
-            )
-    return found
 
 
 def ends(close: Callable[[], None]) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from epolls import epolls, watched
 from faulty_job import faulty_job
 from mortal import MortalSwitch, rack_of
 from racks import Rack
@@ -231,35 +232,21 @@ def test_an_empty_frame_does_not_end_the_frames_behind_it(tmp_path):
         os.close(each)
 
 
-def watched() -> dict[str, int]:
-    """Return the number of files that each epoll of this process watches, by the epoll's descriptor."""
-    folder, found = Path("/proc/self"), {}
-    for each in (folder / "fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            if "eventpoll" in str(each.readlink()):
-                found[each.name] = (folder / "fdinfo" / each.name).read_text().count("tfd:")
-    return found
-
-
 def test_a_worker_that_keeps_its_files_does_not_keep_the_switch_busy(tmp_path):
     """A child of the worker may have them, too. Without a reader, an eventfd would wake for ever."""
-    others = watched()  # gRPC's
+    others = epolls()  # gRPC's
     port = open_port(f"1@shm:{tmp_path / '1'}")
     engine = Engine(program("path_truncate").json)
-
-    def watched_by_engine() -> int:
-        return sum(count for epoll, count in watched().items() if epoll not in others)
-
     with contextlib.closing(port), contextlib.closing(engine):
         engine.start([port])
         kept: list[int] = []
-        before = watched_by_engine()
+        before = watched(others)
         for _ in range(3):
             files: list[int] = []
             while not files:  # the switch may not have forgotten the last worker yet
                 connection, files = connected(port.spec)
                 engine.port_counts(1)  # waits for the packet loop, which has just taken the worker
-                there = watched_by_engine()
+                there = watched(others)
                 connection.close()
             kept += files
             assert there == before + 2
