@@ -1,7 +1,5 @@
 """``innet rack``: any command in a rack on this machine."""
 
-import contextlib
-import subprocess
 from collections.abc import Sequence
 
 from innet.errors import UsageError
@@ -9,9 +7,7 @@ from innet.local.processes import spawned
 from innet.local.rack import local_rack
 
 _STOP_WITHIN = 30.0
-"""Seconds that a command has to end after SIGTERM; torchrun gives its workers the same time."""
-_SAVE_WITHIN = 40.0
-"""Seconds that a command has to end after Ctrl-C. torchrun first gives its workers 30 s."""
+"""Seconds that a command has to end by itself; torchrun gives its workers the same time."""
 _PORTS = 509
 """The ports from 1 on that are neither innet-switch's CPU port nor its drop port."""
 
@@ -37,21 +33,7 @@ def run(
         )  # fmt: skip
         try:
             with running as process:
-                code = _await_end(process)
+                code = process.wait()
         except OSError as problem:
             raise UsageError(f"cannot run {command[0]}: {problem.strerror}") from None
     return code if code >= 0 else 128 - code
-
-
-def _await_end(process: "subprocess.Popen[str]") -> int:
-    """Wait until a command ends, and return its exit code.
-
-    Ctrl-C has reached the command, too, and the command may save a checkpoint before it ends. The first
-    Ctrl-C leaves it time for that, and a second one does not.
-    """
-    try:
-        return process.wait()
-    except KeyboardInterrupt:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_SAVE_WITHIN)
-        raise

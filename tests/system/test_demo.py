@@ -116,32 +116,6 @@ def test_a_rack_imports_nothing_from_the_current_folder(tmp_path: Path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-SAVE = """
-import time
-try:
-    print("ready", flush=True)
-    while True:
-        time.sleep(1)
-except KeyboardInterrupt:
-    time.sleep(2)
-    print("saved")
-"""
-
-
-def test_ctrl_c_leaves_a_command_in_a_rack_time_to_save(tmp_path: Path):
-    """A script that saves for two seconds. The terminal's signal reaches it, too."""
-    command = [sys.executable, "-c", SAVE]
-    rack = [str(BIN / "innet"), "rack", "--workers", "1", "--lanes", "64", "--", *command]
-    with subprocess.Popen(
-        rack, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-        os.killpg(process.pid, signal.SIGINT)
-        said, errors = process.communicate(timeout=WITHIN)
-    assert (said, errors, process.returncode) == ("saved\n", "", 130)
-
-
 def outcome(accuracy: float = 0.97, chunks: int = 5, parameters: str = "same") -> TrainingResult:
     """Return a training's outcome for two workers; arguments make the second one differ."""
     traffic = {"chunks": 5}
