@@ -38,9 +38,9 @@ def channel(
 def answered(channel: grpc.Channel, timeout: float) -> Future[bool]:
     """Return a future that tells whether a server answers on a channel within `timeout` seconds.
 
-    It may answer anything. No server has the method that is called, so the answer is an error. gRPC's own
-    ``channel_ready_future`` would go on watching the channel for a moment. If the channel had been closed
-    meanwhile, the future would then fail in a thread of its own.
+    It may answer anything. innet's servers answer with an error, because they do not have the method that
+    is called. gRPC's own ``channel_ready_future`` would go on watching the channel for a moment. If the
+    channel had been closed meanwhile, the future would then fail in a thread of its own.
 
     The call has a thread, because no signal interrupts it there. If a signal interrupted the main thread
     while gRPC starts a call, the channel's ``close`` would wait forever for the call's end.
@@ -54,6 +54,8 @@ def answered(channel: grpc.Channel, timeout: float) -> Future[bool]:
             answer.set_result(problem.code() not in _NO_ANSWER)
         except ValueError:  # raised by gRPC for a channel that was closed meanwhile
             answer.set_result(False)
+        else:
+            answer.set_result(True)
 
     threading.Thread(target=call, name="innet-connect", daemon=True).start()
     return answer

@@ -172,6 +172,21 @@ def test_no_signal_interrupts_the_start_of_the_call_that_connects(
     channel.close()
 
 
+def test_a_server_that_answers_any_call_counts_as_connected():
+    class Willing(grpc.GenericRpcHandler):
+        def service(self, _: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+            return grpc.unary_unary_rpc_method_handler(lambda *_: b"")
+
+    server = grpc.server(ThreadPoolExecutor(1), [Willing()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        channel, _ = connect(f"127.0.0.1:{port}")
+        channel.close()
+    finally:
+        server.stop(0).wait()
+
+
 @pytest.mark.parametrize("link", [False, True])
 def test_no_token_is_written_to_what_is_there_already(tmp_path: Path, link: bool):
     """Anybody may have made it: a file would stay theirs, and a link leads where they want."""
