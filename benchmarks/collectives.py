@@ -6,10 +6,11 @@ No root is needed::
 
 Workers, switches and controllers are processes of one machine. Each transport is a process group of
 PyTorch's, and the all-reduces are ``torch.distributed.all_reduce`` in place, as DistributedDataParallel
-makes them. ``shm`` and ``udp`` are groups of the backend innet and lead through an innet-switch, over
-cables in shared memory and over cables made of UDP. The first of these is what ``innet rack`` gives.
-``gloo`` uses the loopback interface. The transports take turns in the same processes, in an order that
-changes, so other changes on the machine affect all alike.
+makes them. ``node``, ``shm`` and ``udp`` are groups of the backend innet. In ``node`` the ranks sum in
+their node's memory, without a switch, as they do by default. The other two lead through an innet-switch,
+over cables in shared memory and over cables made of UDP. The first of these is what ``innet rack``
+gives. ``gloo`` uses the loopback interface. The transports take turns in the same processes, in an order
+that changes, so other changes on the machine affect all alike.
 
 A time is that of the slowest worker. As in nccl-tests, ``algbw`` is the size divided by the median
 time, and ``busbw`` is algbw times 2 (n - 1) / n for n workers. ``CPU`` is the processor time of all
@@ -39,14 +40,15 @@ from rich.table import Table
 from benchmarks.ranks import for_own_job, found_by_ranks
 from innet.errors import UsageError
 from innet.local.rack import Rack, local_rack
+from innet.machine.environment import LOCAL_SUM
 from innet.terminal.app import run
 
 SIZES = [4 << 2 * power for power in range(13)]  # bytes, to 64 MiB
 FEWEST_ROUNDS, MOST_ROUNDS = 5, 100
 BYTES_PER_SIZE = 128 << 20
 WARM_UP = 2
-GLOO, SHARED, UDP = "gloo", "shm", "udp"
-TRANSPORTS = SHARED, UDP, GLOO
+GLOO, NODE, SHARED, UDP = "gloo", "node", "shm", "udp"
+TRANSPORTS = NODE, SHARED, UDP, GLOO
 
 Sum = Callable[[torch.Tensor], None]
 Times = dict[str, dict[str, Any]]
@@ -149,7 +151,8 @@ def work(
     groups: dict[str, dist.ProcessGroup] = {}
     for name in transports:
         if name != GLOO:
-            os.environ |= {**racks[name]["environment"], "INNET_SLOTS": str(slots)}
+            more = {"INNET_SLOTS": str(slots), LOCAL_SUM: str(int(name == NODE))}
+            os.environ |= {**racks[name]["environment"], **more}
         groups[name] = dist.new_group(backend=GLOO if name == GLOO else "innet")
     sums = {name: _sum_over(group) for name, group in groups.items()}
     for size in sizes:

@@ -52,7 +52,7 @@ _log = logging.getLogger("innet")
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-Wall")
 _SOURCES = {
     **dict.fromkeys(("fastpath.h", "fastpath.c", "round.h", "round.c"), "innet.host"),
-    **dict.fromkeys(("scaling.h", "scaling.c", "far_stores.h"), "innet.host"),
+    **dict.fromkeys(("scaling.h", "scaling.c", "far_stores.h", "node_sums.c"), "innet.host"),
     **dict.fromkeys(("network.h", "network.c", "udp.c", "shared_memory.c"), "innet.host"),
     **dict.fromkeys(("words.h", "weighted_sum.h", "ring.h"), "innet.wire"),
 }
@@ -125,8 +125,10 @@ def bind(library: ctypes.CDLL) -> ctypes.CDLL:
     )
     library.innet_largest.argtypes = (POINTER, SIZE, SIZE, POINTER)
     scaled = (POINTER, SIZE, SIZE, POINTER, POINTER, POINTER)
-    library.innet_quantize.argtypes = library.innet_dequantize.argtypes = scaled
-    for name in ("io_round", "largest", "quantize", "dequantize"):
+    library.innet_quantize.argtypes = scaled
+    library.innet_dequantize.argtypes = (*scaled, SIZE)
+    library.innet_add.argtypes = (POINTER, SIZE, SIZE, SIZE, POINTER)
+    for name in ("io_round", "largest", "quantize", "dequantize", "add"):
         getattr(library, f"innet_{name}").restype = None
     return library
 

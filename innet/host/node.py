@@ -1,9 +1,9 @@
 """A node: the workers on one machine, which meet over Unix sockets and share memory.
 
-The workers of a node are connected in pairs. A message on a connection says that its sender has
-arrived at the next meeting point, or that it has failed. When a process ends, however it ends, the
-kernel closes its connections, and the others notice at once. The memory has no name. The kernel
-frees it with its last user, so a killed process leaves nothing behind.
+The workers of a node are connected in pairs. The last of them to arrive at a meeting point tells
+the others on these connections. A worker that has failed tells them, too. When a process ends,
+however it ends, the kernel closes its connections, and the others notice at once. The memory has no
+name. The kernel frees it with its last user, so a killed process leaves nothing behind.
 """
 
 import contextlib
@@ -15,8 +15,7 @@ import select
 import socket
 import struct
 import uuid
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import NamedTuple
@@ -33,8 +32,9 @@ PIECE_BYTES = 1 << 24
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _HELLO = struct.Struct("<q")
-_ARRIVAL = struct.Struct("<3q")
+_ALL_HERE = struct.Struct("<cq")
 _ARRIVED, _FAILED = b"A", b"F"
+_LINE = 64  # bytes
 _MOST_BYTES = 4096  # of a message
 _LONGEST_TEXT = 300  # characters of an error, each of which takes up to twelve bytes
 
@@ -58,6 +58,11 @@ class Place:
     ranks: Sequence[int]
     index: int
     workers: int
+
+    @property
+    def has_all(self) -> bool:
+        """Whether the node has all workers of the group."""
+        return len(self.ranks) == self.workers
 
     def info(self, job: WorkerInfo) -> WorkerInfo:
         """Return the worker's view of the group, given the job in which it carries its slice."""
@@ -96,11 +101,11 @@ class Entrance:
                     peers[index] = stack.enter_context(visitor)
                 else:
                     visitor.close()
-            memory = _memory(place, peers)
+            shared, tokens = _memory(place, peers)
             stack.pop_all()
         for peer in peers.values():
             peer.setblocking(False)
-        return Node(place, peers, memory)
+        return Node(place, peers, shared, tokens)
 
 
 class Node:
@@ -110,16 +115,82 @@ class Node:
     thread.
     """
 
-    def __init__(self, place: Place, peers: Mapping[int, socket.socket], memory: mmap.mmap) -> None:
-        self.place, self.memory = place, memory
-        self._peers = peers
-        self._arrivals: dict[int, deque[Arrival]] = {index: deque() for index in sorted(peers)}
+    def __init__(
+        self, place: Place, peers: Mapping[int, socket.socket], shared: mmap.mmap, tokens: int
+    ) -> None:
+        self.place = place
+        self._peers, self._tokens = dict(sorted(peers.items())), tokens
+        self._meetings = _Meetings(shared, len(place.ranks))
+        self.memory = memoryview(shared)[_Meetings.size(len(place.ranks)) :]
+        self._number = 0  # of the last meeting at which this worker has arrived
+        self._told = 0  # the last meeting that is known to be complete
+        self._problems: dict[int, AllReduceError] = {}
         self._failed = False
+        self._indices = {peer.fileno(): index for index, peer in self._peers.items()}
+        self._poll = select.poll()
+        for descriptor in self._indices:
+            self._poll.register(descriptor, select.POLLIN)
         close_in_children(self)
 
     def arrive(self, arrival: Arrival) -> None:
-        """Tell the others that this worker has arrived at the next meeting point."""
-        self._tell(_ARRIVED + _ARRIVAL.pack(*arrival))
+        """Arrive at the next meeting point. The last worker to arrive tells the others."""
+        self._number += 1
+        self._meetings.note(self._number, self.place.index, arrival)
+        try:
+            os.eventfd_read(self._tokens)  # one worker does not get a token: the last
+        except BlockingIOError:
+            os.eventfd_write(self._tokens, len(self._peers))
+            self._meetings.complete(self._number)
+            self._told = self._number
+            self._tell(_ALL_HERE.pack(_ARRIVED, self._number))
+
+    @property
+    def complete(self) -> bool:
+        """Return whether all workers have arrived at the meeting point, as of the last :meth:`check`."""
+        return self._told >= self._number
+
+    @property
+    def late(self) -> Sequence[int]:
+        """Return the ranks that have not arrived at the meeting point."""
+        return [
+            self.place.ranks[index]
+            for index in self._peers
+            if not self._meetings.has(self._number, index)
+        ]
+
+    def check(self) -> None:
+        """Read what the others tell. Raises their error, or NeighbourLost if one has ended.
+
+        After a meeting that is complete, the others may have ended. That does not count before the next
+        meeting.
+        """
+        if not self.complete:
+            self._read()
+            # One that has ended may have heard of the last arrival before this worker did.
+            if self._problems and self._meetings.is_complete(self._number):
+                self._told = self._number
+            if not self.complete:
+                self._raise_problem()
+
+    def check_all(self) -> None:
+        """Read from all, between two meetings. Raises the errors of :meth:`check`.
+
+        No worker gets past the next meeting without this one. So an end of any worker is an error.
+        """
+        self._read()
+        self._raise_problem()
+
+    def wait(self, waker: Waker, seconds: float) -> None:
+        """Return when there is something to read, when `waker` wakes, or after so many seconds."""
+        self._poll.register(waker.descriptor, select.POLLIN)
+        ready = self._poll.poll(seconds * 1000)
+        if any(descriptor == waker.descriptor for descriptor, _ in ready):
+            waker.reset()
+
+    @property
+    def alike(self) -> bool:
+        """Return whether all workers have brought the same to the meeting point."""
+        return self._meetings.alike(self._number)
 
     def fail(self, problem: BaseException) -> None:
         """Tell the others that this worker has failed; only the first problem counts."""
@@ -129,52 +200,17 @@ class Node:
             content = [type(problem).__name__, text[:_LONGEST_TEXT]]
             self._tell(_FAILED + json.dumps(content).encode())
 
-    @property
-    def late(self) -> Sequence[int]:
-        """Return the ranks that have not arrived at the meeting point, as of the last :meth:`check`."""
-        return [self.place.ranks[index] for index in self._awaited]
-
-    def check(self) -> None:
-        """Read from those that have not arrived. Raises their error, or NeighbourLost if one has ended.
-
-        Those that have arrived are not read: their next messages are for the time after the meeting, and
-        they may have ended.
-        """
-        self._read(self._awaited)
-
-    def check_all(self) -> None:
-        """Read from all, between two meetings. Raises the errors of :meth:`check`.
-
-        No worker gets past the next meeting without this one. So an end of any worker is an error.
-        """
-        self._read(self._arrivals)
-
-    def wait(self, waker: Waker, seconds: float) -> None:
-        """Return when there is something to read, when `waker` wakes, or after so many seconds."""
-        poll = select.poll()
-        poll.register(waker.descriptor, select.POLLIN)
-        for index in self._awaited:
-            poll.register(self._peers[index], select.POLLIN)
-        poll.poll(seconds * 1000)
-        waker.reset()
-
-    def leave(self) -> Mapping[int, Arrival]:
-        """Return the arrivals of the others, by rank, and leave the meeting point for the next."""
-        ranks = self.place.ranks
-        return {ranks[index]: queue.popleft() for index, queue in self._arrivals.items()}
-
     def close(self) -> None:
         """Close the connections. The memory lasts as long as an array in it."""
         for peer in self._peers.values():
             peer.close()
+        if self._tokens >= 0:
+            os.close(self._tokens)
+            self._tokens = -1
 
-    @property
-    def _awaited(self) -> Sequence[int]:
-        return [index for index, queue in self._arrivals.items() if not queue]
-
-    def _read(self, indices: Iterable[int]) -> None:
-        for index in indices:
-            with contextlib.suppress(BlockingIOError):
+    def _read(self) -> None:
+        for descriptor, _ in self._poll.poll(0):
+            if (index := self._indices.get(descriptor, -1)) >= 0:
                 self._take(index, _received(self._peers[index]))
 
     def _tell(self, message: bytes) -> None:
@@ -183,17 +219,71 @@ class Node:
                 peer.send(message, socket.MSG_NOSIGNAL)
 
     def _take(self, index: int, message: bytes) -> None:
+        if message.startswith(_ARRIVED):
+            self._told = max(self._told, _ALL_HERE.unpack(message)[1])
+            return
         rank = self.place.ranks[index]
         if not message:
-            raise NeighbourLost(f"worker {rank}, on the same node, has ended: join again")
-        if message.startswith(_ARRIVED):
-            self._arrivals[index].append(Arrival(*_ARRIVAL.unpack(message[1:])))
-            return
-        name, text = json.loads(message[1:])
-        kind = vars(errors).get(name, NeighbourLost)
-        if issubclass(kind, AgentClosed) or not issubclass(kind, AllReduceError):
-            kind = NeighbourLost
-        raise kind(f"worker {rank}, on the same node: {text}")
+            problem: AllReduceError = NeighbourLost(
+                f"worker {rank}, on the same node, has ended: join again"
+            )
+        else:
+            name, text = json.loads(message[1:])
+            kind = vars(errors).get(name, NeighbourLost)
+            if issubclass(kind, AgentClosed) or not issubclass(kind, AllReduceError):
+                kind = NeighbourLost
+            problem = kind(f"worker {rank}, on the same node: {text}")
+        self._problems[index] = problem
+        self._poll.unregister(self._peers[index])
+
+    def _raise_problem(self) -> None:
+        for problem in self._problems.values():
+            raise problem
+
+
+class _Meetings:
+    """The meetings of a node's workers, in shared memory.
+
+    It has the number of meetings that are complete. For each worker it has the numbers of its last two
+    meetings, and what it has brought to them. Two are enough: a worker comes to a meeting only after all
+    have come to the one before.
+    """
+
+    def __init__(self, shared: mmap.mmap, workers: int) -> None:
+        self._workers = workers
+        self._words = memoryview(shared)[: self.size(workers)].cast("q")
+
+    @staticmethod
+    def size(workers: int) -> int:
+        """Return the bytes of memory for the meetings of so many workers."""
+        return -(-(_LINE + 2 * workers * _LINE) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+    def note(self, number: int, index: int, arrival: Arrival) -> None:
+        """Note what a worker brings to a meeting."""
+        at = self._at(number, index)
+        self._words[at + 1], self._words[at + 2], self._words[at + 3] = arrival
+        self._words[at] = number
+
+    def alike(self, number: int) -> bool:
+        """Return whether all workers have brought the same to a meeting."""
+        places = (self._at(number, index) for index in range(self._workers))
+        brought = [self._words[at + 1 : at + 4] for at in places]
+        return all(each == brought[0] for each in brought)
+
+    def has(self, number: int, index: int) -> bool:
+        """Return whether a worker has come to a meeting."""
+        return self._words[self._at(number, index)] == number
+
+    def complete(self, number: int) -> None:
+        """Note that all workers have come to a meeting."""
+        self._words[0] = number
+
+    def is_complete(self, number: int) -> bool:
+        """Return whether all workers have come to a meeting."""
+        return self._words[0] >= number
+
+    def _at(self, number: int, index: int) -> int:
+        return (1 + 2 * index + number % 2) * _LINE // 8
 
 
 def _abstract(name: str) -> str:
@@ -248,27 +338,29 @@ def _is_ours(peer: socket.socket) -> bool:
     return bool(_CREDENTIALS.unpack(content)[1] == os.geteuid())
 
 
-def _memory(place: Place, peers: Mapping[int, socket.socket]) -> mmap.mmap:
-    """Return memory that the node's first worker makes and passes to the others.
+def _memory(place: Place, peers: Mapping[int, socket.socket]) -> tuple[mmap.mmap, int]:
+    """Return memory that the node's first worker makes and passes to the others, and the tokens.
 
     Its size is sealed, so that access to it never fails.
     """
-    size = (len(place.ranks) + 1) * PIECE_BYTES
+    workers = len(place.ranks)
+    size = _Meetings.size(workers) + (workers + 1) * PIECE_BYTES
     if place.index:
-        _, files, *_ = socket.recv_fds(peers[0], 1, 1)
-        if not files:
+        _, files, *_ = socket.recv_fds(peers[0], 1, 2)
+        if len(files) < 2:
             raise ConnectionError("the first worker of the node has ended")
-        memory = files[0]
+        memory, tokens = files
     else:
         memory = os.memfd_create("innet-node", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        tokens = os.eventfd(workers - 1, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     try:
         if not place.index:
             os.ftruncate(memory, size)
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
             for peer in peers.values():
-                socket.send_fds(peer, [b"M"], [memory])
+                socket.send_fds(peer, [b"M"], [memory, tokens])
         if os.fstat(memory).st_size != size:
             raise OSError("the node's memory has another size: the workers' versions differ")
-        return mmap.mmap(memory, size)
+        return mmap.mmap(memory, size), tokens
     finally:
         os.close(memory)

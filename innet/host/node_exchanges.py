@@ -1,17 +1,22 @@
 """Exchanges of a node's workers: they sum in shared memory first, and each carries a slice.
 
 Every worker copies its integers into the node's memory. Worker i of the node then combines slice i
-of all of them. It carries out an exchange of that slice with the i-th workers of the other nodes,
-in a job of their own, and writes the result into the memory. So a node contributes each chunk once.
-Sums and maxima of integers do not depend on their order, and neither does any bit of a result.
+of all of them. If there are other nodes, it carries out an exchange of that slice with their i-th
+workers, in a job of their own. It writes the result into the memory. So a node contributes each chunk
+once. Sums and maxima of integers do not depend on their order, and neither does any bit of a result.
 
-A long array goes in pieces, so that the memory has a constant size. The first slice begins with the
-first row, so the nodes' first workers see whether the workers disagree.
+A long array goes in pieces, so that the memory has a constant size. Two tables take turns: a worker
+fills one of them while others still read the other. So the workers meet once for each piece, and once
+more at the end. If there are no other nodes, each worker combines all of a short array, and they meet
+only once.
+
+The first slice begins with the first row, so the nodes' first workers see whether the workers disagree.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle
 from time import monotonic
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -23,27 +28,72 @@ from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.node import Arrival, Node
+from innet.host.node_tables import Table, common, tables
 from innet.host.paths import Inspect
 from innet.host.portions import Portions
-from innet.host.quantizers.scaling import Scaling, put_integers
+from innet.host.quantizers.scaling import Scaling
 from innet.host.stopwatch import Stopwatch
 from innet.host.stragglers import StragglerLog
 from innet.host.waker import Waker
-from innet.wire.layout import LANE_BYTES, Flag, Operation
+from innet.wire.layout import Flag, Operation
 
 if TYPE_CHECKING:
     import torch
 
-_FLAG_BYTES = 2
-_COMBINE = {Operation.SUM: np.add, Operation.MAX: np.maximum}
+
+_WAYS = np.uint16(Flag.CARRIED | Flag.WANTED)
+
+
+@dataclass(frozen=True)
+class _Exchange:
+    """One exchange: what this worker sends, and where it wants the result.
+
+    `chunks` has a row for each chunk in `sent`. The chunks in `received` go to the scaling, or to the
+    lanes of `result`. The last chunk of all also goes to `last`, (1, lanes), if there is one. If the
+    exchange is `portioned`, the flags tell which lanes are sent and wanted.
+    """
+
+    chunks: Integers | Scaling
+    flags: Flags
+    sent: range
+    received: range
+    operation: Operation
+    result: Reduction
+    inspect: Inspect | None = None
+    last: Integers | None = None
+    portioned: bool = False
+
+    def take(self, piece: range, lanes: Integers, flags: Flags) -> None:
+        """Take the result of a piece, (n, lanes), and its flags, (n,)."""
+        self.result.flags[piece.start : piece.stop] = flags & ~_WAYS
+        here, there = common(piece, self.received)
+        if isinstance(self.chunks, Scaling):
+            first = self.received.start
+            rows = range(first + there.start, first + there.stop)
+            self.chunks.finish(rows, lanes[here], self.result)
+        else:
+            self.result.lanes[there] = lanes[here]
+        if self.last is not None and piece.stop == len(self.flags):
+            self.last[0] = lanes[-1]
+
+
+class _Unread(NamedTuple):
+    """A piece whose result will be on a table."""
+
+    piece: range
+    table: Table
+
+    def take(self, exchange: _Exchange) -> None:
+        """Take the result."""
+        exchange.take(self.piece, *self.table.result(len(self.piece)))
 
 
 class NodeExchanges(Exchanges):
     """The exchanges of a worker that carries a slice for its node, in the job of `info`.
 
-    The results are those of all workers of the group. The node's workers make the same calls in the
-    same order. If one fails, the others fail with its error, or with NeighbourLost. The node is
-    closed with the exchanges.
+    If the node has all workers of the group, nothing leaves it. The results are those of all workers of
+    the group. The node's workers make the same calls in the same order. If one fails, the others fail
+    with its error, or with NeighbourLost. The node is closed with the exchanges.
     """
 
     def __init__(
@@ -58,7 +108,8 @@ class NodeExchanges(Exchanges):
     ) -> None:
         super().__init__(link, info, controller, waker, timeouts, fallback)
         self._node, self._group = node, node.place.info(info)
-        self._table = _Table(node, info.lanes)
+        self._tables = tables(node, info.lanes)
+        self._next_table = cycle(self._tables)
         self._stragglers = StragglerLog(self._group)
 
     def all_reduce(
@@ -68,18 +119,13 @@ class NodeExchanges(Exchanges):
         operation: Operation,
         inspect: Inspect | None = None,
     ) -> Reduction:
-        """Do the same as :meth:`Exchanges.all_reduce`, over all workers of the group."""
-        self._first_error.check()
-        result = Reduction.empty(*chunks.shape)
+        """Do the same as :meth:`Exchanges.all_reduce`, over all workers of the group.
 
-        def reduce_piece(rows: range) -> None:
-            self._table.give(chunks, flags, rows, range(len(chunks)))
-            self._reduce_piece(len(rows), operation, None if rows.start else inspect)
-            self._table.take(result, rows)
-
-        self._in_pieces(reduce_piece, result)
-        result.freeze()
-        return result
+        If the chunks are a scaling, it takes the lanes of the result.
+        """
+        every = range(len(chunks))
+        result = _empty(chunks, len(every), every)
+        return self._reduce(_Exchange(chunks, flags, every, every, operation, result, inspect))
 
     def sum_portions(
         self,
@@ -93,25 +139,28 @@ class NodeExchanges(Exchanges):
         The flags of a node's ranks are or-ed, so that the node sends and receives what any of them
         does.
         """
-        self._first_error.check()
-        count, received = len(flags), portions.received
-        lanes = into[0] if into else memory.empty((len(received), chunks.shape[1]), np.int32)
-        result = Reduction.into(lanes, count, received.start)
+        count, received, last = len(flags), portions.received, None
         wanted = flags | portions.flags
         wanted[-1:] |= np.uint16(Flag.WANTED)
-
-        def sum_piece(piece: range) -> None:
-            self._table.give(chunks, wanted, piece, portions.sent)
-            self._reduce_piece(len(piece), Operation.SUM, portioned=True)
-            self._table.take(result, piece)
-            if into and piece.stop == count:
-                into[1][0] = self._table.row(len(piece) - 1)
-
-        self._in_pieces(sum_piece, result)
-        if isinstance(chunks, Scaling):
-            rows = np.arange(received.start, received.stop)
-            chunks.take(rows, result.lanes, result.counts[rows])
-        return result
+        if into:
+            lanes, last = into
+            result = Reduction.into(lanes, count, received.start)
+            received = range(received.start, received.start + len(lanes))
+        else:
+            result = _empty(chunks, count, received)
+        operation = Operation.SUM
+        return self._reduce(
+            _Exchange(
+                chunks,
+                wanted,
+                portions.sent,
+                received,
+                operation,
+                result,
+                last=last,
+                portioned=True,
+            )
+        )
 
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> NoReturn:
         """Refuse: the fallback connects the workers of the slice only. Raises UnsupportedTensor."""
@@ -133,52 +182,98 @@ class NodeExchanges(Exchanges):
         super().give_up(problem)
         self._node.fail(problem)
 
-    def _in_pieces(self, reduce_piece: Callable[[range], None], result: Reduction) -> None:
-        """Fill a result piece by piece. If this fails, tell the node's other workers."""
-        result.counts[:] = self._group.workers
-        count = len(result.flags)
+    @property
+    def _alone(self) -> bool:
+        """Whether the node has all workers of the group."""
+        return self._node.place.has_all
+
+    def _reduce(self, exchange: _Exchange) -> Reduction:
+        """Reduce an array piece by piece. If this fails, tell the node's other workers."""
+        self._first_error.check()
+        count, unread = len(exchange.flags), None
+        if self._alone:  # otherwise, progress is that of the exchanges with the other nodes
+            self._begun, self._chunks = monotonic(), count
+        exchange.result.counts[:] = self._group.workers
         try:
             with self._first_error:
-                for first in range(0, count, self._table.rows):
-                    reduce_piece(range(first, min(first + self._table.rows, count)))
+                for first in range(0, count, each := self._tables[0].rows):
+                    piece = range(first, min(first + each, count))
+                    unread = self._reduce_piece(exchange, piece, next(self._next_table), unread)
+                if unread:
+                    self._meet(Arrival(0, self._info.lanes, exchange.operation))
+                    unread.take(exchange)
         except BaseException as problem:
             self._node.fail(problem)
             raise
+        finally:
+            if self._alone:
+                self._chunks = 0
+        exchange.result.freeze()
+        return exchange.result
 
     def _reduce_piece(
+        self, exchange: _Exchange, piece: range, table: Table, unread: _Unread | None
+    ) -> _Unread | None:
+        """Reduce a piece over all workers of the group.
+
+        Its result is on the table when the node's workers have met again. Until then it is `unread`, as
+        the piece before is when this method is called. A piece that this worker combines alone is read at
+        once, and the method returns None.
+        """
+        table.give(exchange.chunks, exchange.flags, piece, exchange.sent)
+        brought = Arrival(len(piece), table.lanes, exchange.operation)
+        alike = self._meet(brought)
+        if unread:
+            unread.take(exchange)
+        # If they are not alike, the first row shows all workers of the group how their calls differ.
+        rows = len(piece) if alike else 1
+        inspect = exchange.inspect if not piece.start else None
+        if rows <= table.few:
+            lanes, flags = table.combined(slice(0, rows), exchange.operation)
+            if inspect:
+                inspect(lanes[0])
+            if alike:
+                exchange.take(piece, lanes, flags)
+                return None
+        else:
+            portioned = exchange.portioned and alike
+            self._combine(table, rows, exchange.operation, inspect, portioned=portioned)
+            if alike:
+                return _Unread(piece, table)
+            self._meet(brought)
+        raise WorkersDisagree(
+            "the workers of a node make different exchanges at once: let all of them make the same "
+            "calls, in the same order"
+        )
+
+    def _combine(
         self,
+        table: Table,
         rows: int,
         operation: Operation,
-        inspect: Inspect | None = None,
+        inspect: Inspect | None,
         *,
-        portioned: bool = False,
+        portioned: bool,
     ) -> None:
-        """Reduce the piece on the table over all workers of the group.
+        """Put this worker's part of the result on a table: the combination over all nodes.
 
         If it is `portioned`, the flags tell which lanes the node sends and receives.
         """
-        brought = Arrival(rows, self._table.lanes, operation)
-        alike = self._meet(brought)
-        # If they are not alike, the first row shows all workers of the group how their calls differ.
-        own = self._table.part(rows if alike else 1)
-        lanes, flags = self._table.combined(own, operation)
+        own = table.part(rows)
+        lanes, flags = table.combine(own, operation)
+        inspect = inspect if not own.start else None
+        if self._alone:
+            if inspect:
+                inspect(lanes[0])
+            return
+        ways, others = flags & _WAYS, flags & ~_WAYS
         with self._limits.watching(self._node.check_all):
-            if portioned and alike and len(lanes):
-                done = self._sum_slice(lanes, flags)
+            if portioned and len(lanes):
+                every = range(len(lanes))
+                done = super().sum_portions(lanes, others, Portions(ways, every, every))
             else:
-                done = super().all_reduce(lanes, flags, operation, None if own.start else inspect)
-        self._table.put(own, done)
-        self._meet(brought)
-        if not alike:
-            raise WorkersDisagree(
-                "the workers of a node make different exchanges at once: let all of them make the same "
-                "calls, in the same order"
-            )
-
-    def _sum_slice(self, lanes: Integers, flags: Flags) -> Reduction:
-        ways = flags & np.uint16(Flag.CARRIED | Flag.WANTED)
-        every = range(len(lanes))
-        return super().sum_portions(lanes, flags & ~ways, Portions(ways, every, every))
+                done = super().all_reduce(lanes, others, operation, inspect)
+        table.put(own, done.lanes, done.flags)
 
     def _meet(self, brought: Arrival) -> bool:
         """Wait for the node's other workers. Return whether all have brought arrays of one shape."""
@@ -188,77 +283,18 @@ class NodeExchanges(Exchanges):
             self._follow()  # other nodes may lack the last result
             self._limits.check_membership()
             self._node.check()
-            if not (late := self._node.late):
+            if self._node.complete:
                 break
-            seconds = waited.look()
+            seconds, late = waited.look(), self._node.late
             self._stragglers.note(seconds, late)
             self._limits.check_node(seconds, late)
             self._node.wait(self._waker, 1.0)
         self._stragglers.over()
-        return all(each == brought for each in self._node.leave().values())
+        return self._node.alike
 
 
-class _Table:
-    """The arrays in a node's memory: `rows` rows of each worker, and as many of the result."""
-
-    def __init__(self, node: Node, lanes: int) -> None:
-        workers, self._index = len(node.place.ranks), node.place.index
-        piece = len(node.memory) // (workers + 1)
-        self.rows, self.lanes = piece // (lanes * LANE_BYTES + _FLAG_BYTES), lanes
-        self._lanes: Integers = np.ndarray(
-            (workers + 1, self.rows, lanes), np.int32, node.memory,
-            strides=(piece, lanes * LANE_BYTES, LANE_BYTES),
-        )  # fmt: skip
-        self._flags: Flags = np.ndarray(
-            (workers + 1, self.rows), np.uint16, node.memory, self.rows * lanes * LANE_BYTES,
-            strides=(piece, _FLAG_BYTES),
-        )  # fmt: skip
-
-    def give(self, chunks: Integers | Scaling, flags: Flags, piece: range, sent: range) -> None:
-        """Copy a piece of a contribution onto the table.
-
-        `chunks` has a row for each chunk in `sent`. The others become zeros on the table.
-        """
-        own = self._lanes[self._index, : len(piece)]
-        here, there = _common(piece, sent)
-        put_integers(chunks, there, own[here])
-        own[: here.start] = own[here.stop :] = 0
-        self._flags[self._index, : len(piece)] = flags[piece.start : piece.stop]
-
-    def take(self, result: Reduction, piece: range) -> None:
-        """Copy the result on the table to its place in the whole result."""
-        received = range(result.first, result.first + len(result.lanes))
-        here, there = _common(piece, received)
-        result.lanes[there] = self._lanes[-1, here]
-        result.flags[piece.start : piece.stop] = self._flags[-1, : len(piece)]
-
-    def row(self, index: int) -> Integers:
-        """Return a row of the result, (lanes,)."""
-        row: Integers = self._lanes[-1, index]
-        return row
-
-    def part(self, rows: int) -> slice:
-        """Return this worker's part of so many rows. It is empty if there are too few for all."""
-        each = -(-rows // (len(self._lanes) - 1))
-        first = min(self._index * each, rows)
-        return slice(first, min(first + each, rows))
-
-    def combined(self, rows: slice, operation: Operation) -> tuple[Integers, Flags]:
-        """Return the combination of all workers' rows, (n, lanes), and their flags, (n,)."""
-        given = self._lanes[:-1, rows]
-        combined = memory.empty(given.shape[1:], np.int32)
-        _COMBINE[operation].reduce(given, axis=0, dtype=np.int32, out=combined)
-        flags: Flags = np.bitwise_or.reduce(self._flags[:-1, rows], axis=0)
-        return combined, flags
-
-    def put(self, rows: slice, done: Reduction) -> None:
-        """Copy the result of some rows onto the table."""
-        self._lanes[-1, rows], self._flags[-1, rows] = done.lanes, done.flags
-
-
-def _common(piece: range, other: range) -> tuple[slice, slice]:
-    """Return the common part of two ranges, counted from the start of each."""
-    start, stop = max(piece.start, other.start), min(piece.stop, other.stop)
-    stop = max(start, stop)
-    here = slice(min(start - piece.start, len(piece)), min(stop - piece.start, len(piece)))
-    return here, slice(start - other.start, stop - other.start)
+def _empty(chunks: Integers | Scaling, count: int, received: range) -> Reduction:
+    """Return arrays for the result of `count` chunks. It has lanes if `chunks` are no scaling."""
+    rows = 0 if isinstance(chunks, Scaling) else len(received)
+    lanes = memory.empty((rows, chunks.shape[1]), np.int32)
+    return Reduction.into(lanes, count, received.start)

@@ -60,14 +60,17 @@ void innet_quantize(const float *values, size_t rows, size_t lanes, const float 
         quantize_row(values + row * lanes, lanes, scales[row], fit[row], integers + row * lanes);
 }
 
-/* Divides rows by their count, if there are counts, and then multiplies them by their scale. */
+/* Divides rows by their count, if there are counts, and then multiplies them by their scale. The values
+ * belong to an array of `all` rows. */
 void innet_dequantize(const int32_t *sums, size_t rows, size_t lanes, const float *scales,
-                      const uint16_t *counts, float *values)
+                      const uint16_t *counts, float *values, size_t all)
 {
     for (size_t row = 0; row < rows; row++) {
-        dequantize_row(sums + row * lanes, lanes, scales[row], counts ? counts[row] : 1,
-                       values + row * lanes);
+        float made[lanes];
+        dequantize_row(sums + row * lanes, lanes, scales[row], counts ? counts[row] : 1, made);
+        store_words(values + row * lanes, made, lanes, all);
     }
+    finish_far_stores();
 }
 
 /* Returns the integers of a row whose result will replace its values. The first call makes them in

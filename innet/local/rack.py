@@ -35,6 +35,8 @@ class Rack:
             names.TOKEN: self.token,
             names.LINK: " ".join(self.links),
             names.TLS: "",  # no TLS: everything runs on this machine
+            # A group of a rack is there to use the switch, although one node has all its ranks.
+            names.LOCAL_SUM: os.environ.get(names.LOCAL_SUM) or "0",
         }
 
     def describe_job(self) -> pb.Job:

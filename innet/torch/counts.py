@@ -5,11 +5,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-SWITCH, GLOO = "switch", "gloo"
+SWITCH, NODE, GLOO = "switch", "node", "gloo"
 
 
 class Way(NamedTuple):
-    """A kind of collective, its carrier, ``switch`` or ``gloo``, and the reason if it is Gloo."""
+    """A kind of collective, its carrier, and the reason if this is Gloo.
+
+    The carrier is ``switch``, ``node`` (the shared memory of a node that has all ranks), or ``gloo``.
+    """
 
     collective: str
     by: str

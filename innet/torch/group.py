@@ -25,7 +25,7 @@ from innet.machine.environment import PRIVATE_KEY_FILE
 from innet.machine.forks import Owner
 from innet.torch import collectives
 from innet.torch.collectives import Gather, Scatter
-from innet.torch.counts import GLOO, SWITCH, count
+from innet.torch.counts import GLOO, count
 from innet.torch.gathers import Gathers, joining
 from innet.torch.membership import (
     GroupContext,
@@ -290,7 +290,7 @@ class InnetGroup(ProcessGroup):
         agent = self._membership.agent
         if agent is None:
             raise AgentClosed("the process group is destroyed: create another")
-        count(name.strip("_"), SWITCH)
+        count(name.strip("_"), self._membership.carrier)
         agent = self._gathers.agent(agent, gathered)
         limit(agent, self._options._timeout)  # noqa: SLF001 - PyTorch changes it there only
         waits = waits_at_once(*arguments, *more.values())

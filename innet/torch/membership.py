@@ -5,9 +5,9 @@ their settings, rank 0 finds or creates the job, and all join it. After each of 
 exchange the outcome over Gloo. Errors that the user has to fix are raised on every rank. If the
 controller refuses, Gloo carries the group.
 
-Where several nodes have several ranks each, the ranks of a node meet in shared memory
-(:mod:`innet.host.node`). The group then has a job for every slice of a vector, in which one rank of
-each node is a worker.
+Where nodes have several ranks each, the ranks of a node meet in shared memory (:mod:`innet.host.node`).
+If there are several nodes, the group then has a job for every slice of a vector, in which one rank of
+each node is a worker. If there is only one, its ranks need no switch, and have one job.
 
 Gloo is not encrypted, and no token crosses it. For a job created for the group, every rank makes a
 token of its own and sends the others its digest. Rank 0 gives the digests to the controller. For an
@@ -41,6 +41,7 @@ from innet.host.node import Entrance, Node
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connected, translated
 from innet.rpc.tokens import new_token, token_digest
+from innet.torch.counts import NODE, SWITCH
 from innet.torch.messages import Message, all_gathered, attempted, refusal_of
 from innet.torch.nodes import Nodes, node_name
 from innet.torch.settings import Settings
@@ -71,8 +72,9 @@ class GroupContext:
 class GroupMembership:
     """A group's membership: its `agent`, or None and the `reason` why Gloo carries everything.
 
-    `reason` is a word for a metric; :func:`join_job` logs the explanation. `gather_job` tells whether
-    all ranks wish a second job for large all-gathers.
+    `reason` is a word for a metric; :func:`join_job` logs the explanation. `carrier` is that of the
+    agent's collectives (:class:`innet.torch.counts.Way`). `gather_job` tells whether large all-gathers
+    get a second job: all ranks wish it, and something leaves their node.
     """
 
     def __init__(
@@ -82,9 +84,11 @@ class GroupMembership:
         leave: contextlib.ExitStack,
         own: "_OwnJob | None" = None,
         *,
+        carrier: str = SWITCH,
         gather_job: bool = False,
     ) -> None:
-        self.agent, self.reason, self.gather_job = agent, reason, gather_job
+        self.agent, self.reason = agent, reason
+        self.carrier, self.gather_job = carrier, gather_job
         self._leave, self._own = leave, own
 
     def leave(self) -> None:
@@ -134,6 +138,18 @@ class _Part:
     index: int = 0
     node: Node | None = None
 
+    @classmethod
+    def of_node(cls, rank: int, nodes: Nodes, node: Node) -> "_Part":
+        """Return the part of a rank that sums in shared memory first."""
+        jobs = nodes.jobs
+        index = next(index for index, ranks in enumerate(jobs) if rank in ranks)
+        return cls(jobs[index].index(rank), len(jobs[index]), index, node)
+
+    @property
+    def stays_in_node(self) -> bool:
+        """Return whether nothing leaves the node, since it has all ranks of the group."""
+        return self.node is not None and self.node.place.has_all
+
 
 def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
     """Make this process a worker of the group's job; all processes of the group have to call it.
@@ -159,8 +175,8 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
         if refusal := refusal_of(messages):
             return _refused(group, refusal)
         part = _Part(group.rank, group.size)
-        if nodes and node and len(found.jobs) > 1:
-            part = _Part(nodes.number(group.rank), len(nodes.ranks), node.place.index, node)
+        if nodes and node and len(found.jobs) == len(nodes.jobs):
+            part = _Part.of_node(group.rank, nodes, node)
         job = found.jobs[part.index]
         own = _OwnJob(group.store, settings, job, part.workers) if found.own else None
         if own:
@@ -170,7 +186,19 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
         refusal = refusal_of(all_gathered(group.gloo, message))
         if agent is None or refusal:
             return _refused(group, refusal)
-        return GroupMembership(agent, "", stack.pop_all(), own, gather_job=gather_job)
+        if part.stays_in_node:
+            _log_once(
+                group,
+                "all ranks are on one node and sum in its memory, without the switch",
+            )
+        return GroupMembership(
+            agent,
+            "",
+            stack.pop_all(),
+            own,
+            carrier=NODE if part.stays_in_node else SWITCH,
+            gather_job=gather_job and not part.stays_in_node,
+        )
 
 
 def join_for_gathers(group: GroupContext, environment: Environment) -> GroupMembership:
@@ -234,8 +262,13 @@ def _meet(
 
 
 def _log_own_contributions(group: GroupContext, reason: str) -> None:
-    if reason and group.rank == 0:
-        _log.info("every rank contributes for itself: %s", reason)
+    if reason:
+        _log_once(group, f"every rank contributes for itself: {reason}")
+
+
+def _log_once(group: GroupContext, message: str) -> None:
+    if group.rank == 0:
+        _log.info(message)
 
 
 def _find_jobs(
@@ -252,7 +285,7 @@ def _find_jobs(
     name = f"{group.prefix}-{uuid.uuid4().hex[:12]}"
     queue = not group.gathers  # all-gathers can share the group's job
     try:
-        if nodes:
+        if nodes and len(nodes.jobs) > 1:
             jobs = _created_slices(settings, name, digests, nodes, queue=queue)
             return None, Message(jobs=jobs, own=True)
     except NoCapacity as problem:
@@ -265,11 +298,11 @@ def _created_slices(
     settings: Settings, name: str, digests: Sequence[bytes], nodes: Nodes, *, queue: bool
 ) -> list[str]:
     """Create a job for each slice, which share the slots. Raises ControllerError."""
-    slots = max(1, (settings.slots or _SLOTS) >> (nodes.slices - 1).bit_length())
+    slots = max(1, (settings.slots or _SLOTS) >> (len(nodes.jobs) - 1).bit_length())
     jobs: list[str] = []
     try:
-        for index in range(nodes.slices):
-            carriers = [digests[rank] for rank in nodes.carriers(index)]
+        for index, ranks in enumerate(nodes.jobs):
+            carriers = [digests[rank] for rank in ranks]
             _create(settings, f"{name}-{index}", carriers, slots, queue=queue)
             jobs.append(f"{name}-{index}")
     except ControllerError:

@@ -16,7 +16,7 @@ class CollectiveCollector(Collector):
         """Yield one counter."""
         family = CounterMetricFamily(
             "innet_torch_collectives",
-            "Collectives of the backend innet, by who carried them and why not the switch.",
+            "Collectives of the backend innet, by who carried them and why it was Gloo.",
             labels=Way._fields,
         )
         for way, number in carried().items():

@@ -27,7 +27,10 @@ def node_name(environment: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of a group, which have equally many ranks: the ranks of each, in order."""
+    """The nodes of a group, which have equally many ranks: the ranks of each, in order.
+
+    One node may have all ranks.
+    """
 
     ranks: Sequence[Sequence[int]]
 
@@ -43,26 +46,20 @@ class Nodes:
         sizes = sorted({len(ranks) for ranks in by_name.values()})
         if sizes == [1]:
             return None, ""
-        if len(by_name) == 1:
-            return None, "all ranks are on one node"
         if len(sizes) > 1:
             return None, f"the nodes have between {sizes[0]} and {sizes[-1]} ranks"
         return cls(list(by_name.values())), ""
 
     @property
-    def slices(self) -> int:
-        """Return the number of ranks of each node, which is the number of slices."""
-        return len(self.ranks[0])
+    def jobs(self) -> Sequence[Sequence[int]]:
+        """Return the ranks of each job: one job for each slice, with one rank of each node.
 
-    def carriers(self, index: int) -> Sequence[int]:
-        """Return the ranks that carry slice `index`, one of each node."""
-        return [ranks[index] for ranks in self.ranks]
+        If one node has all ranks, no slice leaves it, and they have one job.
+        """
+        several = len(self.ranks) > 1
+        return [list(ranks) for ranks in zip(*self.ranks, strict=True)] if several else self.ranks
 
     def place(self, rank: int) -> Place:
         """Return a rank's place in its node."""
-        own = self.ranks[self.number(rank)]
-        return Place(own, own.index(rank), len(self.ranks) * self.slices)
-
-    def number(self, rank: int) -> int:
-        """Return the number of a rank's node."""
-        return next(number for number, ranks in enumerate(self.ranks) if rank in ranks)
+        own = next(ranks for ranks in self.ranks if rank in ranks)
+        return Place(own, own.index(rank), len(self.ranks) * len(own))

@@ -150,7 +150,7 @@ def grouped(
 def environments(rack: Rack, folder: Path, job: str, *tokens: str) -> list[dict[str, str]]:
     common = {
         "INNET_CONTROLLER": rack.controller, "INNET_TLS": str(folder),
-        "INNET_LINK": ",".join(rack.links), "INNET_JOB": job,
+        "INNET_LINK": ",".join(rack.links), "INNET_JOB": job, "INNET_LOCAL_SUM": "0",
     }  # fmt: skip
     return [
         {**common, "LOCAL_RANK": str(rank), "INNET_TOKEN": token}

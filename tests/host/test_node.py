@@ -43,37 +43,65 @@ def test_they_share_memory(three: list[Node]):
     assert {bytes(node.memory[:3]) for node in three} == {b"\1\2\3"}
 
 
-def test_all_learn_what_the_others_bring(three: list[Node]):
+def test_all_learn_who_is_late_and_whether_all_bring_the_same(three: list[Node]):
     first, second, third = three
-    third.arrive(Arrival(4, 64, 1))
-    first.check()
-    assert first.late == [1]
-    second.arrive(BROUGHT)
-    until(lambda: first.check() or not first.late)
-    assert first.leave() == {1: BROUGHT, 2: Arrival(4, 64, 1)}
-    assert first.late == [1, 2]
+    for _ in range(3):
+        first.arrive(BROUGHT)
+        third.arrive(Arrival(4, 64, 1))
+        first.check()
+        assert not first.complete
+        assert first.late == [1]
+        second.arrive(BROUGHT)
+        assert second.complete
+        for node in (first, third):
+            until(lambda node=node: node.check() or node.complete)
+            assert not node.late
+        assert not any(node.alike for node in three)
+    for node in three:
+        node.arrive(BROUGHT)
+    assert all(node.alike for node in three)
 
 
-def test_who_waits_is_woken_by_an_arrival_and_by_its_waker(three: list[Node]):
-    first, second, _ = three
+def test_who_waits_is_woken_by_the_last_arrival_and_by_its_waker(three: list[Node]):
+    first, second, third = three
+    first.arrive(BROUGHT)
+    third.arrive(BROUGHT)
     with contextlib.closing(Waker()) as waker, ThreadPoolExecutor(1) as pool:
         for wake in (waker.wake, lambda: second.arrive(BROUGHT)):
+            first.check()
+            assert not first.complete
             waiting = pool.submit(first.wait, waker, 2 * WITHIN)
             wake()
             waiting.result(WITHIN)
-            first.check()
-    assert first.late == [2]
+    first.check()
+    assert first.complete
 
 
-def test_an_end_is_noticed_after_what_was_said_before_it(three: list[Node]):
+def test_an_end_before_all_have_arrived_is_noticed(three: list[Node]):
     first, second, _ = three
     first.arrive(BROUGHT)  # never read: the connection breaks rather than ends
     second.arrive(BROUGHT)
     second.close()
+    for check in (first.check, first.check_all):
+        with pytest.raises(NeighbourLost, match="worker 1, on the same node, has ended"):
+            check()
+
+
+def test_an_end_after_all_have_arrived_counts_at_the_next_meeting(three: list[Node]):
+    """It does also if the last to arrive has told the one that ends, but not yet this worker."""
+    first, second, third = three
+    first.arrive(BROUGHT)
+    third.arrive(BROUGHT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Node, "_tell", lambda *_: None)
+        second.arrive(BROUGHT)
+    third.close()
     first.check()
-    assert first.late == [2]
-    with pytest.raises(NeighbourLost, match="worker 1, on the same node, has ended"):
-        first.check_all()
+    assert first.complete
+    assert first.alike
+    first.arrive(BROUGHT)
+    with pytest.raises(NeighbourLost, match="worker 2, on the same node, has ended"):
+        first.check()
 
 
 @pytest.mark.parametrize(

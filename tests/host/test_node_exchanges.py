@@ -1,6 +1,7 @@
 """Exchanges of nodes have the results of all workers' exchange, in the same bits, or a common error."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -23,14 +24,15 @@ from innet.errors import (
     WorkersMissing,
 )
 from innet.host import node as node_module
+from innet.host import node_tables
 from innet.host.agent import Agent
 from innet.host.integers import Reduction
 from innet.host.job import Timeouts
-from innet.host.node_exchanges import _Table
+from innet.host.node_tables import Table
 from innet.wire.layout import Operation
 
-NODES, SIZE = 2, 2
-WORKERS = NODES * SIZE
+SHAPES = [(2, 2), (1, 4)]  # nodes, and workers on each
+WORKERS = 4
 LANES = 64
 PIECE_ROWS = 21
 
@@ -42,15 +44,21 @@ def tor() -> Iterator[Rack]:
 
 
 @contextlib.contextmanager
-def sliced(tor: Rack, **more) -> Iterator[list[Agent]]:
-    """Yield the agents of two nodes, by rank. Their memory has room for a few rows at a time."""
+def joined(tor: Rack, shape: tuple[int, int] = SHAPES[0], **more) -> Iterator[list[Agent]]:
+    """Yield the agents of some nodes, by rank. Their memory has room for a few rows at a time.
+
+    If a node has all workers, it combines a few rows on every worker, and others in parts.
+    """
+    nodes, size = shape
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        patch.setattr(node_module, "PIECE_BYTES", PIECE_ROWS * (4 * LANES + 2))
-        nodes = stack.enter_context(met(NODES, SIZE))
-        jobs = [stack.enter_context(tor.job(NODES)) for _ in range(SIZE)]
+        patch.setattr(node_module, "PIECE_BYTES", 2 * PIECE_ROWS * (4 * LANES + 2) + 64)
+        patch.setattr(node_tables, "_FEW_BYTES", WORKERS * 4 * LANES * 4)
+        met_nodes = stack.enter_context(met(nodes, size))
+        slices = 1 if nodes == 1 else size
+        jobs = [stack.enter_context(tor.job(WORKERS // slices)) for _ in range(slices)]
         links = stack.enter_context(tor.cables(WORKERS))
         agents = [
-            tor.join(jobs[rank % SIZE], rank // SIZE, links[rank], node=nodes[rank], **more)
+            tor.join(jobs[rank % slices], rank // slices, links[rank], node=met_nodes[rank], **more)
             for rank in range(WORKERS)
         ]
         for agent in agents:
@@ -58,14 +66,16 @@ def sliced(tor: Rack, **more) -> Iterator[list[Agent]]:
         yield agents
 
 
-@pytest.fixture(scope="module")
-def agents(tor: Rack) -> Iterator[list[Agent]]:
-    with sliced(tor) as found:
+@pytest.fixture(scope="module", params=SHAPES, ids=str)
+def agents(tor: Rack, request: pytest.FixtureRequest) -> Iterator[list[Agent]]:
+    with joined(tor, request.param) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def plain(tor: Rack) -> Iterator[list[Agent]]:
+def plain(tor: Rack, agents: list[Agent]) -> Iterator[list[Agent]]:
+    """Yield agents that contribute for themselves, and that have made as many calls as the others."""
+    del agents
     with tor.workers(WORKERS) as found:
         yield found
 
@@ -98,16 +108,18 @@ def test_an_exchange_is_that_of_all_workers(agents, rows: int, seed: int, operat
         assert found.includes(np.arange(WORKERS)[:, None], WORKERS).all()
 
 
-@given(workers=st.integers(1, 9), rows=st.integers(0, 60), lanes=st.integers(1, 9))
+@given(
+    workers=st.integers(1, 9), rows=st.integers(0, 60), lanes=st.integers(1, 9), alone=st.booleans()
+)
 def test_the_slices_are_all_rows_once_and_the_first_row_is_the_first_workers(
-    workers: int, rows: int, lanes: int
+    workers: int, rows: int, lanes: int, alone: bool
 ):
-    place = SimpleNamespace(ranks=range(workers))
+    place = SimpleNamespace(ranks=range(workers), has_all=alone)
     memory = bytearray((workers + 1) * 64 * (lanes * 4 + 2))
     covered = []
     for index in range(workers):
         place.index = index
-        part = _Table(SimpleNamespace(place=place, memory=memory), lanes).part(rows)
+        part = Table(SimpleNamespace(place=place, memory=memory), lanes, 0).part(rows)
         covered += range(rows)[part]
         assert part.stop - part.start <= -(-rows // workers)
     assert covered == [*range(rows)]
@@ -152,9 +164,12 @@ def test_integers_are_exact_or_overflow_for_all(agents, dtype, size: int):
 
 
 @pytest.mark.parametrize("sizes", [(9, 3000, 9, 9), (9, 9, 3000, 3000), (3000, 9, 5000, 7)])
-def test_workers_that_disagree_learn_it_on_all_nodes(tor: Rack, sizes: tuple[int, ...]):
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_workers_that_disagree_learn_it_on_all_nodes(
+    tor: Rack, shape: tuple[int, int], sizes: tuple[int, ...]
+):
     """They do on one node, between nodes, and everywhere."""
-    with sliced(tor) as agents:
+    with joined(tor, shape) as agents:
         running = [
             agent.submit(np.ones(size, np.float32))
             for agent, size in zip(agents, sizes, strict=True)
@@ -164,8 +179,11 @@ def test_workers_that_disagree_learn_it_on_all_nodes(tor: Rack, sizes: tuple[int
             assert f"between {min(sizes)} and {max(sizes)}" in str(problem(each))
 
 
-def test_when_one_leaves_the_others_end_with_an_error_that_names_it(tor: Rack):
-    with sliced(tor) as agents:
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_when_one_leaves_the_others_end_with_an_error_that_names_it(
+    tor: Rack, shape: tuple[int, int]
+):
+    with joined(tor, shape) as agents:
         running = [agent.submit(np.ones(3000, np.float32)) for agent in agents[:3]]
         agents[3].close(abandon=True)
         errors = [problem(each) for each in running]
@@ -174,8 +192,9 @@ def test_when_one_leaves_the_others_end_with_an_error_that_names_it(tor: Rack):
     assert all(isinstance(each, WorkersMissing) for each in errors)
 
 
-def test_a_job_that_ends_ends_the_exchanges_of_all(tor: Rack):
-    with sliced(tor) as agents:
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_job_that_ends_ends_the_exchanges_of_all(tor: Rack, shape: tuple[int, int]):
+    with joined(tor, shape) as agents:
         running = [agent.submit(np.ones(3000, np.float32)) for agent in agents[:3]]
         tor.delete(agents[1]._membership._request.job)
         errors = [problem(each) for each in running]
@@ -183,12 +202,13 @@ def test_a_job_that_ends_ends_the_exchanges_of_all(tor: Rack):
         assert all(isinstance(each, AllReduceError) for each in errors)
 
 
-def test_the_wait_for_a_neighbour_has_a_limit(tor: Rack):
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_wait_for_a_neighbour_has_a_limit(tor: Rack, shape: tuple[int, int]):
     timeouts = Timeouts(switch=WITHIN, workers=0.1)
-    with sliced(tor, timeouts=timeouts) as agents:
+    with joined(tor, shape, timeouts=timeouts) as agents:
         found = problem(agents[0].submit(np.ones(9, np.float32)))
         assert type(found) is WorkersMissing
-        assert "worker 1, on the same node, did not come within" in str(found)
+        assert re.match("workers? 1.*, on the same node, did not come within", str(found))
 
 
 def test_tensors_that_only_a_fallback_could_sum_are_refused(agents):

@@ -104,7 +104,9 @@ def summed(rank: int) -> list[float]:
 
 def test_a_child_of_a_process_group_ends_through_sys_exit_and_the_group_goes_on(tor: Rack):
     links = ",".join(tor.links[:SIZE])
-    common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": links}
+    common = {
+        "INNET_CONTROLLER": tor.controller, "INNET_LINK": links, "INNET_LOCAL_SUM": "0",
+    }  # fmt: skip
     environments = [{**common, "LOCAL_RANK": str(rank)} for rank in range(SIZE)]
     with process_group(SIZE, nothing, "innet", environments) as group:
         assert group.run(summed) == [[2.0] * 3] * SIZE

@@ -86,10 +86,12 @@ class Rack:
     def environments(self, ranks: int, **more: str) -> list[dict[str, str]]:
         """Return the variables of the ranks of a process group, which share all free ports.
 
-        `more` are variables of all ranks.
+        The ranks use the switch, although they are all on one node. `more` are variables of all ranks.
         """
         links = ",".join("+".join(self.links[rank::ranks]) for rank in range(ranks))
-        common = {"INNET_CONTROLLER": self.controller, "INNET_LINK": links, **more}
+        common = {
+            "INNET_CONTROLLER": self.controller, "INNET_LINK": links, "INNET_LOCAL_SUM": "0", **more,
+        }  # fmt: skip
         return [{**common, "LOCAL_RANK": str(rank)} for rank in range(ranks)]
 
     @contextlib.contextmanager

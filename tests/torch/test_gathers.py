@@ -151,7 +151,8 @@ def test_if_one_rank_has_no_other_job_all_gathers_share_that_of_the_group(lack):
         else:
             cables[1].pop()
         common = {
-            "INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(map("+".join, cables))
+            "INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(map("+".join, cables)),
+            "INNET_LOCAL_SUM": "0",
         }  # fmt: skip
         environments = [
             {**common, "INNET_GATHER_JOB": wish, "LOCAL_RANK": str(rank)}

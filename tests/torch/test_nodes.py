@@ -15,8 +15,10 @@ from processes import Group, process_group
 from racks import Rack, rack
 from waiting import WITHIN
 
+import innet.torch
 from innet.controller.state.registry import Policy
 from innet.errors import NeighbourLost, UsageError, WorkersMissing
+from innet.host.node import Place
 from innet.local.rack import local_rack
 from innet.rpc import innet_pb2 as pb
 from innet.torch.nodes import Nodes
@@ -46,9 +48,12 @@ def ranks(tor: Rack, nodes: str = "0011", **more: str) -> Iterator[Group]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def group(tor: Rack) -> Iterator[Group]:
-    with ranks(tor) as running:
+SEVERAL, ONE = "0011", "0000"
+
+
+@pytest.fixture(scope="module", params=[SEVERAL, ONE])
+def group(tor: Rack, request: pytest.FixtureRequest) -> Iterator[Group]:
+    with ranks(tor, request.param) as running:
         yield running
 
 
@@ -122,7 +127,7 @@ def logged(_: int, **more: str) -> list[str]:
         log.removeHandler(handler)
         for name in more:
             del os.environ[name]
-    return [line for line in said if "contributes for itself" in line]
+    return [line for line in said if "contributes for itself" in line or "one node" in line]
 
 
 def test_the_log_of_rank_0_tells_why_every_rank_contributes_for_itself():
@@ -136,6 +141,39 @@ def test_the_log_of_rank_0_tells_why_every_rank_contributes_for_itself():
         [line], *others = group.run(logged)
         assert "there is no room for a job for each slice" in line
         assert others == [[]] * (SIZE - 1)
+
+
+def test_the_log_of_rank_0_tells_that_one_node_has_all_ranks():
+    with rack(SIZE * CABLES) as tor, ranks(tor, ONE) as group:
+        [line], *others = group.run(logged)
+        assert "all ranks are on one node" in line
+        assert others == [[]] * (SIZE - 1)
+
+
+def carriers(rank: int) -> set[str]:
+    """Return the carriers of the calls that this process has made."""
+    summed(rank, 100_000)
+    dist.barrier()
+    found = [torch.zeros(50_000) for _ in range(SIZE)]
+    dist.all_gather(found, torch.full((50_000,), float(rank)))
+    assert [each.unique().tolist() for each in found] == [[0.0], [1.0], [2.0], [3.0]]
+    return {way.by for way in innet.torch.carried()}
+
+
+def sent(rank: int) -> int:
+    return dist.group.WORLD._membership.agent.traffic.packets_sent
+
+
+@pytest.mark.parametrize(
+    ("nodes", "carrier", "jobs"), [(SEVERAL, "switch", [2] * 4), (ONE, "node", [4])]
+)
+def test_one_node_with_all_ranks_sends_nothing_and_needs_no_second_job(
+    nodes: str, carrier: str, jobs: list[int]
+):
+    with rack(SIZE * CABLES) as tor, ranks(tor, nodes, INNET_GATHER_JOB="1") as group:
+        assert group.run(carriers) == [{carrier}] * SIZE
+        assert [packets > 0 for packets in group.run(sent)] == [nodes == SEVERAL] * SIZE
+        assert workers_of_jobs(tor) == jobs
 
 
 def refused(rank: int) -> str:
@@ -198,9 +236,12 @@ def test_the_bits_are_those_of_every_rank_for_itself(
     assert [same for same, *_ in group.run(both_ways, dtype, op, size)] == [True] * SIZE
 
 
-def test_a_node_sends_its_ranks_share_of_the_bytes(group: Group):
+def test_a_node_sends_its_ranks_share_of_the_bytes(group: Group, request: pytest.FixtureRequest):
     group.run(both_ways, torch.float32, dist.ReduceOp.SUM, 64)
     found = group.run(both_ways, torch.float32, dist.ReduceOp.SUM, 400_000)
+    if request.node.callspec.params["group"] == ONE:
+        assert [with_it for _, with_it, _ in found] == [0] * SIZE
+        return
     for node in (found[:2], found[2:]):
         with_it, without = (sum(sent) for sent in list(zip(*node, strict=True))[1:])
         assert with_it == pytest.approx(without / 2, rel=0.2)  # a lost packet is sent again
@@ -220,9 +261,10 @@ def failing(rank: int) -> BaseException | None:
 
 
 @pytest.mark.parametrize("victim", [0, 3])
-def test_a_killed_rank_ends_the_calls_of_all_others(victim: int):
+@pytest.mark.parametrize("nodes", [SEVERAL, ONE])
+def test_a_killed_rank_ends_the_calls_of_all_others(nodes: str, victim: int):
     others = [rank for rank in range(SIZE) if rank != victim]
-    with rack(SIZE) as tor, ranks(tor) as group:
+    with rack(SIZE) as tor, ranks(tor, nodes) as group:
         group.run(summed)
         group.start(with_a_child, ranks=[victim])
         [child] = group.results([victim])
@@ -232,16 +274,19 @@ def test_a_killed_rank_ends_the_calls_of_all_others(victim: int):
             errors = dict(zip(others, group.results(others), strict=True))
         finally:
             os.kill(child, signal.SIGKILL)
-    assert type(errors[victim ^ 1]) is NeighbourLost
+    neighbours = [rank for rank in others if nodes[rank] == nodes[victim]]
+    assert {type(errors[rank]) for rank in neighbours} == {NeighbourLost}
     assert all(isinstance(each, WorkersMissing) for each in errors.values())
 
 
-def test_without_the_switch_the_bits_stay_the_same():
+@pytest.mark.parametrize("nodes", [SEVERAL, ONE])
+def test_without_the_switch_the_bits_stay_the_same(nodes: str):
     with local_rack(SIZE * CABLES, slots=32) as rack:
         links = ["+".join(rack.links[rank::SIZE]) for rank in range(SIZE)]
         environments = [
             {
-                **rack.environment, "INNET_JOB": "", "INNET_LINK": link, "GROUP_RANK": str(rank // 2)
+                **rack.environment, "INNET_JOB": "", "INNET_LINK": link,
+                "GROUP_RANK": nodes[rank], "INNET_LOCAL_SUM": "1",
             }
             for rank, link in enumerate(links)
         ]  # fmt: skip
@@ -249,7 +294,7 @@ def test_without_the_switch_the_bits_stay_the_same():
             first = group.run(trained, 3)
             rack.switch.kill()
             second = group.run(trained, 3)
-            assert group.run(fallbacks) == [True] * SIZE
+            assert group.run(fallbacks) == [nodes == SEVERAL] * SIZE
     assert first == second
     assert len(set(first)) == 1
 
@@ -266,21 +311,29 @@ def trained(rank: int, steps: int) -> bytes:
 
 
 def fallbacks(rank: int) -> bool:
-    return dist.group.WORLD._membership.agent.fallbacks["switch"] > 0
+    return dist.group.WORLD._membership.agent.fallbacks.get("switch", 0) > 0
 
 
 def test_nodes_of_equal_size_are_found_by_name():
     nodes, reason = Nodes.of(["a", "b", "c", "b", "c", "a"])
     assert (nodes, reason) == (Nodes([[0, 5], [1, 3], [2, 4]]), "")
-    assert [nodes.carriers(index) for index in range(nodes.slices)] == [[0, 1, 2], [5, 3, 4]]
-    assert (nodes.number(4), nodes.place(4).index, nodes.place(4).workers) == (2, 1, 6)
+    assert nodes.jobs == [[0, 1, 2], [5, 3, 4]]
+    assert nodes.place(4) == Place([2, 4], 1, 6)
+    assert not nodes.place(4).has_all
+
+
+def test_one_node_with_all_ranks_has_one_job():
+    nodes, reason = Nodes.of(["a", "a", "a"])
+    assert (nodes, reason) == (Nodes([[0, 1, 2]]), "")
+    assert nodes.jobs == [[0, 1, 2]]
+    assert nodes.place(1) == Place([0, 1, 2], 1, 3)
+    assert nodes.place(1).has_all
 
 
 @pytest.mark.parametrize(
     ("names", "reason"),
     [
         (["a", "a", "b"], "the nodes have between 1 and 2 ranks"),
-        (["a", "a"], "all ranks are on one node"),
         (["a", "b"], ""),
     ],
 )

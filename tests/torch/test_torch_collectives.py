@@ -31,6 +31,10 @@ SHAPES = ((), (0,), (5,), (3, 4), (2500,))
 """Shapes of a rank's part. The last does not fit into a few packets."""
 
 
+FORMS = {"one node": (1, 0), "two nodes": (2, 1), "memory of one node": (1, 1)}
+"""Groups, by name: their number of nodes, and whether a node's ranks sum in its memory."""
+
+
 @pytest.fixture(scope="module")
 def tor() -> Iterator[Rack]:
     with rack(SIZE * 2) as running:
@@ -39,17 +43,19 @@ def tor() -> Iterator[Rack]:
 
 @pytest.fixture(
     scope="module",
-    params=[("cpu", 1), ("cpu", 2), ("cuda", 1), ("cuda", 2)],
-    ids=["one node", "two nodes", "one node with a GPU", "two nodes with a GPU"],
+    params=[(device, *form) for device in ("cpu", "cuda") for form in FORMS.values()],
+    ids=[name + end for end in ("", " with a GPU") for name in FORMS],
 )
 def group(tor: Rack, request: pytest.FixtureRequest) -> Iterator[Group]:
-    """Yield ranks of one node, or of two nodes that sum in shared memory first."""
-    device, nodes = request.param
+    """Yield ranks of one node that use the switch or their memory, or of two that use both."""
+    device, nodes, local_sum = request.param
     if device == "cuda" and not has_gpu():
         pytest.skip("there is no GPU")
     environments = [
         {**each, "GROUP_RANK": str(rank * nodes // SIZE)}
-        for rank, each in enumerate(tor.environments(SIZE, DEVICE=device))
+        for rank, each in enumerate(
+            tor.environments(SIZE, DEVICE=device, INNET_LOCAL_SUM=str(local_sum))
+        )
     ]
     with process_group(SIZE, prepare, "innet", environments) as running:
         running.run(initialized)
@@ -394,8 +400,12 @@ def barriers(rank: int) -> list[dict[str, int]]:
     return found
 
 
-def test_the_switch_makes_a_barrier_unless_gloo_has_something_to_wait_for(group: Group):
-    assert group.run(barriers) == [[{"switch": 2}, {"gloo": 1, "switch": 1}]] * SIZE
+def test_the_switch_makes_a_barrier_unless_gloo_has_something_to_wait_for(
+    group: Group, request: pytest.FixtureRequest
+):
+    _, nodes, local_sum = request.node.callspec.params["group"]
+    carrier = "node" if nodes == local_sum else "switch"
+    assert group.run(barriers) == [[{carrier: 2}, {"gloo": 1, carrier: 1}]] * SIZE
 
 
 def wrong(rank: int) -> list[tuple[str, str]]:

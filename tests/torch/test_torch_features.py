@@ -31,7 +31,9 @@ def tor() -> Iterator[Rack]:
 def group(tor: Rack) -> Iterator[Group]:
     """Start processes without LOCAL_RANK, as Lightning's first process is."""
     links = ["+".join(tor.links[rank::SIZE]) for rank in range(SIZE)]
-    common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(links)}
+    common = {
+        "INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(links), "INNET_LOCAL_SUM": "0",
+    }  # fmt: skip
     with process_group(SIZE, without_local_rank, "innet", [common] * SIZE) as running:
         yield running
 

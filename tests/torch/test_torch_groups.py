@@ -201,7 +201,9 @@ def failing(rank: int) -> list[float]:
 
 def test_what_the_environment_has_wrong_and_a_worker_that_dies_are_named_to_all(tor: Rack):
     with tor.cables(SIZE) as links:
-        common = {"INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(links)}
+        common = {
+            "INNET_CONTROLLER": tor.controller, "INNET_LINK": ",".join(links), "INNET_LOCAL_SUM": "0",
+        }  # fmt: skip
         own = [{**common, "LOCAL_RANK": str(rank)} for rank in range(SIZE)]
         del own[1]["INNET_CONTROLLER"]
         with process_group(SIZE, prepare, "", own) as group:

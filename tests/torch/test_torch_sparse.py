@@ -29,9 +29,12 @@ def tor() -> Iterator[Rack]:
 @pytest.fixture(scope="module")
 def group(tor: Rack) -> Iterator[Group]:
     environments = [
-        {"INNET_CONTROLLER": tor.controller, "INNET_LINK": link, "LOCAL_RANK": "0"}
+        {
+            "INNET_CONTROLLER": tor.controller, "INNET_LINK": link, "LOCAL_RANK": "0",
+            "INNET_LOCAL_SUM": "0",
+        }
         for link in tor.links[:SIZE]
-    ]
+    ]  # fmt: skip
     with process_group(SIZE, prepare, "innet", environments) as running:
         running.run(ready)
         yield running

@@ -80,8 +80,9 @@ class BlockScale:
 
         `agreed` and `flags` are those of the wanted rows.
         """
-        values = scaling.results
-        values[~fixed_point.is_finite(agreed, flags)] = np.nan
+        values, finite = scaling.results, fixed_point.is_finite(agreed, flags)
+        if not finite.all():
+            values[~finite] = np.nan
         return values
 
     def dequantize(

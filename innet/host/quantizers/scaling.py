@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from innet.host import memory
 from innet.host.fastpath import at
-from innet.host.integers import Counts, Integers
+from innet.host.integers import Counts, Integers, Reduction
 from innet.host.structs import NativeScaling
+from innet.wire.layout import Flag
 
 Floats = npt.NDArray[np.float32]
 
@@ -75,8 +76,7 @@ class Scaling:
     def put(self, rows: slice | npt.NDArray[np.int64], into: Integers) -> None:
         """Write the integers of some rows into a contiguous array, (rows, lanes)."""
         quantize(self._library, self._values[rows], self._up[rows], self._fit[rows], into)
-        if self._kept is not None:
-            kept = self._is_kept[rows]
+        if self._kept is not None and (kept := self._is_kept[rows]).any():
             into[kept] = self._kept[rows][kept]
 
     @cached_property
@@ -107,6 +107,28 @@ class Scaling:
         made = dequantize(self._library, sums, self._down[rows], divisors)
         self._results[rows - self.wanted.start] = made
         self._done[rows] = 1
+
+    def finish(self, rows: range, sums: Integers, result: Reduction) -> None:
+        """Make the results of consecutive rows from their sums, (len(rows), lanes).
+
+        The exchange must not begin again. Of the `result`, the counts and the flags of these rows count.
+        """
+        here = slice(rows.start, rows.stop)
+        if self._kept is not None:  # some may have to be summed again, and lose their values here
+            again = rows.start + np.flatnonzero(result.flags[here] & Flag.OVERFLOW)
+            if again.size:
+                self._kept[again], self._is_kept[again] = self[again], True
+        divisors = result.counts[here] if self._mean else None
+        wanted = slice(rows.start - self.wanted.start, rows.stop - self.wanted.start)
+        dequantize(
+            self._library,
+            sums,
+            self._down[here],
+            divisors,
+            self._results[wanted],
+            len(self._results),
+        )
+        self._done[here] = 1
 
     @property
     def results(self) -> Floats:
@@ -166,14 +188,23 @@ def quantize(
 
 
 def dequantize(
-    library: ctypes.CDLL, sums: Integers, scales: Floats, counts: Counts | None
+    library: ctypes.CDLL,
+    sums: Integers,
+    scales: Floats,
+    counts: Counts | None,
+    into: Floats | None = None,
+    all_rows: int = 0,
 ) -> Floats:
-    """Divide (rows, lanes) int32 by `counts`, (rows, 1), if given; multiply by `scales`, (rows,)."""
+    """Divide (rows, lanes) int32 by `counts`, (rows, 1), if given; multiply by `scales`, (rows,).
+
+    The result is written `into` a contiguous array if one is given. This may be a part of an array with
+    `all_rows` rows.
+    """
     sums = np.ascontiguousarray(sums)
-    values = memory.empty(sums.shape, np.float32)
+    values = memory.empty(sums.shape, np.float32) if into is None else into
     divisors = None if counts is None else at(counts, np.uint16, len(sums))
     library.innet_dequantize(
         at(sums, np.int32), *sums.shape, at(scales, np.float32, len(sums)), divisors,
-        at(values, np.float32),
+        at(values, np.float32), all_rows or len(sums),
     )  # fmt: skip
     return values
