@@ -19,6 +19,7 @@ _NEAR_BYTES = 1 << 20
 """The bytes of a worker's rows if nothing leaves the node: few enough for the processor's caches."""
 _FEW_BYTES = 1 << 18
 """The bytes of all workers' rows that each worker combines alone: this takes less time than to meet."""
+_CARRIED = np.uint16(Flag.CARRIED)
 _COMBINE = {Operation.SUM: np.add, Operation.MAX: np.maximum}
 
 
@@ -57,8 +58,8 @@ class Table:
         here, there = common(piece, sent)
         put_integers(chunks, there, self._lanes[self._index, here])
         own = self._flags[self._index, : len(piece)]
-        own[:] = flags[piece.start : piece.stop] & ~np.uint16(Flag.CARRIED)
-        own[here] |= np.uint16(Flag.CARRIED)
+        own[:] = flags[piece.start : piece.stop] & ~_CARRIED
+        own[here] |= _CARRIED
 
     def part(self, rows: int) -> slice:
         """Return this worker's part of so many rows. It is empty if there are too few for all."""
@@ -102,7 +103,10 @@ class Table:
 
     def _runs(self, rows: slice) -> Iterator[tuple[slice, Sequence[int]]]:
         """Yield runs of rows that the same workers have given, and the indices of these workers."""
-        gives = (self._flags[:-1, rows] & np.uint16(Flag.CARRIED)) != 0
+        gives = self._flags[:-1, rows] & _CARRIED
+        if gives.all():
+            yield rows, range(len(gives))
+            return
         changes = 1 + np.flatnonzero((gives[:, 1:] != gives[:, :-1]).any(axis=0))
         for start, stop in pairwise([0, *changes.tolist(), gives.shape[1]]):
             givers = np.flatnonzero(gives[:, start]).tolist()
@@ -123,6 +127,9 @@ def _combine(given: Integers, operation: Operation, into: Integers) -> None:
 
 def common(piece: range, other: range) -> tuple[slice, slice]:
     """Return the common part of two ranges, counted from the start of each."""
+    if piece == other:
+        whole = slice(0, len(piece))
+        return whole, whole
     start, stop = max(piece.start, other.start), min(piece.stop, other.stop)
     stop = max(start, stop)
     here = slice(min(start - piece.start, len(piece)), min(stop - piece.start, len(piece)))

@@ -290,7 +290,9 @@ def _find_jobs(
             return None, Message(jobs=jobs, own=True)
     except NoCapacity as problem:
         _log_own_contributions(group, f"there is no room for a job for each slice: {problem}")
-    _create(settings, name, digests, settings.slots, queue=queue)
+    # A job needs a slot, also if nothing leaves the node.
+    slots = 1 if nodes and len(nodes.jobs) == 1 else settings.slots
+    _create(settings, name, digests, slots, queue=queue)
     return None, Message(jobs=[name], own=True)
 
 

@@ -25,6 +25,7 @@ def three() -> Iterator[list[Node]]:
 def problem(node: Node) -> AllReduceError:
     """Return the error that a node's next meeting ends with."""
     found: list[AllReduceError] = []
+    node.arrive(BROUGHT)
 
     def raised() -> bool:
         try:
