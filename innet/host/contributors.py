@@ -65,9 +65,10 @@ class Contributors:
         """Yield the ranks that each different answer lacks. `slots` count from 0."""
         if not slots.size:
             return
-        pieces = (slots // self._size).astype(np.uint64)
-        answers = np.stack([pieces, np.asarray(bitmaps, np.uint64)])
-        for piece, bitmap in np.unique(answers, axis=1).T.tolist():
+        pieces = slots // self._size
+        # A set: numpy's `unique` of pairs takes many times as long for the few answers of a batch.
+        answers = {*zip(pieces.tolist(), np.asarray(bitmaps, np.uint64).tolist(), strict=True)}
+        for piece, bitmap in sorted(answers):
             yield self._missing(piece, bitmap)
 
     def _ranks_missing(self, piece: int, bitmap: int) -> _Ranks:

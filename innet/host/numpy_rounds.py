@@ -20,6 +20,8 @@ from innet.wire.batch import load_lanes, store_lanes
 from innet.wire.layout import TRANSPORT_FLAGS, VERSION, Flag, Kind
 from innet.wire.records import Records, get_field, marked
 
+_NOTHING: Indices = np.empty(0, np.int64)
+
 
 class NumpyRounds:
     """I/O rounds of one batch each. `packets` and the bitmaps `answers` have an item for each slot."""
@@ -158,6 +160,8 @@ class NumpyRounds:
 
     def ours(self, batch: Records, kind: Kind) -> Indices:
         """Return the positions of those packets in a batch that are of this kind, job and term."""
+        if not len(batch):  # most batches have packets of one length only
+            return _NOTHING
         return np.flatnonzero(
             (get_field(batch, "kind") == kind)
             & (batch["version"] == VERSION)

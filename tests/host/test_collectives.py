@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,20 @@ def together(agents: Sequence[Agent], call: Callable[[Agent, int], Any]) -> list
         except Exception as problem:  # noqa: BLE001 - the test looks at it
             return problem
 
-    with ThreadPoolExecutor(len(agents)) as pool:
-        return list(pool.map(outcome, range(len(agents))))
+    return list(_threads().map(outcome, range(len(agents))))
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return threads for all calls. To start new ones takes much of the time of a small call."""
+    return ThreadPoolExecutor(64)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _end_threads() -> Iterator[None]:
+    yield
+    _threads().shutdown()
+    _threads.cache_clear()
 
 
 def anything(shape: Sequence[int], dtype: str, seed: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from p4runtime_client import Controller, Names, group
@@ -26,6 +27,9 @@ TERM, FIRST_SLOT, SLOT_PREFIX = 5, 4096, 4
 
 FIRST_OF_SWITCHES = 65
 """The first of the instance numbers of switches below."""
+
+ETHER_TYPE, ARP_SENDER = slice(12, 14), slice(28, 32)
+ARP_TYPE = b"\x08\x06"
 
 DROPS = ("refused", "corrupted", "spoofed")
 """The counters of a port."""
@@ -55,7 +59,7 @@ class AggregationRack:
 
     def ask(self, port: int) -> bytes:
         """Ask for the service's address, and return the next frame out of the port."""
-        self.send(port, bytes(arp_request(port, SERVICE.ip)))
+        self.send(port, _question(port))
         return self.receive(port)
 
     def assert_quiet(self, *ports: int) -> None:
@@ -66,9 +70,9 @@ class AggregationRack:
         method's requests.
         """
         for port in ports:
-            answer = Ether(self.ask(port))
-            assert ARP in answer, answer.summary()
-            assert answer[ARP].psrc == SERVICE.ip
+            answer = self.ask(port)
+            found = answer[ETHER_TYPE], answer[ARP_SENDER]
+            assert found == (ARP_TYPE, SERVICE.ip_bytes), Ether(answer).summary()
 
     def dropped(self, port: int) -> dict[str, int]:
         """Return the counters of a port."""
@@ -209,6 +213,12 @@ def arp_request(port: int, target: str) -> Ether:
     asking = station(port)
     arp = ARP(op="who-has", hwsrc=asking.mac, psrc=asking.ip, pdst=target)
     return Ether(src=asking.mac, dst="ff:ff:ff:ff:ff:ff") / arp
+
+
+@cache
+def _question(port: int) -> bytes:
+    """Return the frame that asks for the service's address. Scapy takes long to make it."""
+    return bytes(arp_request(port, SERVICE.ip))
 
 
 @contextlib.contextmanager

@@ -40,13 +40,15 @@ class Collective(enum.Enum):
     ALL_GATHER = (True, False)
     BARRIER = None
 
+    # `_value_` is `value` without a call of Python, which shows in a search of so many states.
+
     def carries(self, *, owner: bool) -> bool:
         """Return whether the contribution of the chunk's owner, or of another worker, has lanes."""
-        return self.value is not None and (owner or not self.value[0])
+        return self._value_ is not None and (owner or not self._value_[0])
 
     def wants(self, *, owner: bool) -> bool:
         """Return whether the chunk's owner, or another worker, wants the result's lanes."""
-        return self.value is not None and (owner or not self.value[1])
+        return self._value_ is not None and (owner or not self._value_[1])
 
 
 @dataclass(frozen=True)
@@ -421,8 +423,11 @@ def reachable(first: S, following: Callable[[S], Iterable[tuple[str, S]]]) -> Gr
             after = list(following(state))
         except Violation as problem:
             raise type(problem)("\n".join([*_way(came, state), str(problem)])) from None
-        graph[state] = frozenset(each for _, each in after)
-        for what, each in after:
+        # Most steps change nothing. It takes less time to see this than to hash the state again.
+        others = [(what, each) for what, each in after if each is not state]
+        stays = [state] if len(others) < len(after) else []
+        graph[state] = frozenset([*(each for _, each in others), *stays])
+        for what, each in others:
             if each not in came:
                 came[each] = state, what
                 waiting.append(each)

@@ -1,6 +1,7 @@
 """The programs of Tofino's stateful ALUs."""
 
 import re
+from collections.abc import Callable
 from functools import cache
 
 
@@ -33,16 +34,7 @@ def execute(program: list[str], cell: list[int], phv: list[int], width: int) -> 
         else:
             if "cmp" in operands[0]:
                 condition, *operands = operands
-                condition = (
-                    condition.replace("cmplo", str(compared[0]))
-                    .replace("cmphi", str(compared[1]))
-                    .replace("cmp0", str(compared[0]))
-                    .replace("cmp1", str(compared[1]))
-                    .replace("!", " not ")
-                    .replace("&", " and ")
-                    .replace("|", " or ")
-                )
-                if not eval(condition):  # noqa: S307 - nothing but True, False and operators
+                if not _condition(condition)(*compared):
                     continue
             target, got = operands[0] == "hi", [value(each) for each in operands[1:]]
             new[target] = _ALU[operation](*got, width) & mask
@@ -65,6 +57,15 @@ def execute(program: list[str], cell: list[int], phv: list[int], width: int) -> 
 def _instruction(line: str) -> tuple[str, list[str]]:
     operation, _, rest = line.partition(" ")
     return operation, [each.strip() for each in rest.split(",")]
+
+
+@cache
+def _condition(text: str) -> Callable[[bool, bool], bool]:
+    """Return a condition as a function of what the two comparisons have found."""
+    for each, name in (("cmplo", "low"), ("cmphi", "high"), ("cmp0", "low"), ("cmp1", "high")):
+        text = text.replace(each, name)
+    text = text.replace("!", " not ").replace("&", " and ").replace("|", " or ")
+    return eval(f"lambda low, high: {text}")  # noqa: S307 - nothing but names and operators
 
 
 @cache

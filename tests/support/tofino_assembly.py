@@ -17,7 +17,7 @@ class Action:
     handle: int = 0
     next_table: int = 0
     aliases: dict[str, str] = field(default_factory=dict)
-    instructions: list[str] = field(default_factory=list)
+    instructions: tuple[str, ...] = ()
 
 
 @dataclass
@@ -47,9 +47,9 @@ class Table:
     kind: str
     p4_name: str = ""
     keys: list[Key] = field(default_factory=list)
-    entries: list[tuple[dict[str, tuple[int, int]], int, dict[str, int]]] = field(
+    entries: list[tuple[int, int, int, dict[str, int]]] = field(
         default_factory=list
-    )  # fields' values and masks, handle, parameters
+    )  # value and mask of all keys, see add(); handle, parameters
     actions: dict[str, Action] = field(default_factory=dict)
     default: str = ""
     hit: list[str] = field(default_factory=list)
@@ -61,6 +61,26 @@ class Table:
 
     def action(self, handle: int) -> str:
         return next(name for name, each in self.actions.items() if each.handle == handle)
+
+    def add(
+        self, wanted: dict[str, tuple[int, int]], handle: int, parameters: dict[str, int]
+    ) -> None:
+        """Add an entry. `wanted` has the values and masks of keys.
+
+        An entry holds all keys as one number, so that one comparison shows whether it matches. The first
+        key has the lowest bits.
+        """
+        names = [each.name for each in self.keys]
+        assert len({*names}) == len(names)
+        assert wanted.keys() <= {*names}, wanted
+        all_values = all_masks = at = 0
+        for each in self.keys:
+            value, mask = wanted.get(each.name, (0, 0))
+            assert not (value & mask) >> each.size, (each, value)
+            all_values |= (value & mask) << at
+            all_masks |= (mask & (1 << each.size) - 1) << at
+            at += each.size
+        self.entries.append((all_values, all_masks, handle, parameters))
 
 
 # -- the text ------------------------------------------------------------------------------------
@@ -104,7 +124,7 @@ def read_tables(
                 table.actions, table.default = _actions(body)
         order += [tables[name] for _, name in sorted(logical)]
         if moves := re.search(r"^  always_run_action:\n((?:    - .*\n)+)", text, re.MULTILINE):
-            instructions = re.findall(r"^    - (.*)$", moves[1], re.MULTILINE)
+            instructions = tuple(re.findall(r"^    - (.*)$", moves[1], re.MULTILINE))
             run = Action(instructions=instructions)
             order.append(Table("", int(stage), "action", actions={"": run}, always=True))
     return tables, registers, order
@@ -138,7 +158,8 @@ def _table(table: Table, body: str) -> Table:
     if after := re.search(r"^    (?:miss|next): +(\S+)", body, re.MULTILINE):
         table.miss = after[1]
     table.actions, table.default = _actions(body)
-    table.entries = list(_entries(body, [each.name for each in table.keys]))
+    for entry in _entries(body, [each.name for each in table.keys]):
+        table.add(*entry)
     # The index comes from the hash distribution unit's hash group: one of three parts of 16 bits.
     if unit := re.search(r"^    hash_dist:\n      (\d+): \{ hash: (\d+)", body, re.MULTILINE):
         first = int(unit[1]) % 3 * 16
@@ -180,7 +201,7 @@ def _actions(body: str) -> tuple[dict[str, Action], str]:
         elif not re.match(
             r"      - (hit_allowed|default_action|p4_param_order|next_table_miss):", line
         ):
-            current.instructions.append(line.removeprefix("      - "))
+            current.instructions += (line.removeprefix("      - "),)
     default = re.search(r"^    default_action: (\S+)", body, re.MULTILINE)
     return found, default[1] if default else ""
 

@@ -55,7 +55,7 @@ class Parser:
         at, state = 0, self._start
         while state != "end":
             names, rows = self._states[state]
-            bits = "".join(f"{byte:08b}" for each in names for byte in registers[each])
+            bits = b"".join(registers[each] for each in names)
             taken = next(each for each in rows if _fits(bits, each.pattern))
 
             def read(first: int, behind: int, at: int = at) -> bytes:
@@ -103,20 +103,26 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text)
 
 
-def _fits(bits: str, pattern: str) -> bool:
+def _fits(registers: bytes, pattern: str) -> bool:
     """Return whether registers match a pattern. Its digit ``*`` matches anything."""
     if pattern == "*":
         return True
-    return all(want in {"*", bit} for bit, want in zip(bits, _bits(pattern), strict=True))
+    value, mask, width = _bits(pattern)
+    assert width == 8 * len(registers), pattern
+    return not (int.from_bytes(registers, "big") ^ value) & mask
 
 
 @cache
-def _bits(pattern: str) -> str:
+def _bits(pattern: str) -> tuple[int, int, int]:
+    """Return a pattern's value, mask and width in bits."""
     width = {"0x": 4, "0b": 1}[pattern[:2]]
-    return "".join(
-        "*" * width if digit == "*" else f"{int(digit, 1 << width):0{width}b}"
-        for digit in pattern[2:]
-    )
+    value = mask = 0
+    for digit in pattern[2:]:
+        value, mask = value << width, mask << width
+        if digit != "*":
+            value |= int(digit, 1 << width)
+            mask |= (1 << width) - 1
+    return value, mask, width * len(pattern[2:])
 
 
 def _wrong(header: bytes) -> bool:

@@ -9,13 +9,17 @@ deparser, and gets fields by name. `tofino_parser` is the parser.
 import operator
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from tofino_alu import execute
-from tofino_assembly import SLICE, Action, Bits, Register, Table, bits_of, read_places, read_tables
+from tofino_assembly import SLICE, Action, Bits, Table, bits_of, read_places, read_tables
 
 _OPERAND = re.compile(rf"^(.*?){SLICE}$")
 _CONTAINER = re.compile(r"^[TMD]?[WHB]\d+$")
+
+Reader = Callable[[dict[str, int]], int]
+"""A function that reads a number from the containers."""
 
 
 class Pipe:
@@ -42,14 +46,19 @@ class Pipe:
         return found
 
     def get(self, phv: dict[str, int], name: str, stage: int) -> int:
-        value = 0
-        for low, bits in self.pieces(name, stage):
-            value |= _get(phv, bits) << low
-        return value
+        return self._field(name, stage)(phv)
 
     def put(self, phv: dict[str, int], name: str, value: int, stage: int = 0) -> None:
         for low, bits in self.pieces(name, stage):
             _put(phv, bits, value >> low)
+
+    @cache  # noqa: B019
+    def covered(self, name: str, stage: int) -> int:
+        """Return the bits of a field that are in containers."""
+        found = 0
+        for low, (_, first, last) in self.pieces(name, stage):
+            found |= (1 << last - first + 1) - 1 << low
+        return found
 
     @cache  # noqa: B019
     def place(self, operand: str, stage: int) -> Bits:
@@ -64,6 +73,51 @@ class Pipe:
         if low is None:
             return container, base, top
         return container, base + int(low), base + int(high or low)
+
+    @cache  # noqa: B019
+    def _field(self, name: str, stage: int) -> Reader:
+        """Return the reader of a field."""
+        return _reader(self.pieces(name, stage))
+
+    @cache  # noqa: B019
+    def _keys(self, table: str) -> Reader:
+        """Return the reader of all keys of a table, as one number."""
+        return _reader(self._key_parts(self.tables[table]))
+
+    def _key_parts(self, table: Table) -> Iterator[tuple[int, Bits]]:
+        at = 0
+        for key in table.keys:
+            for low, (container, first, last) in self.pieces(key.field, table.stage):
+                begin = max(low, key.low)
+                end = min(low + last - first, key.low + key.size - 1)
+                if begin <= end:
+                    yield at + begin - key.low, (container, first + begin - low, first + end - low)
+            at += key.size
+
+    @cache  # noqa: B019
+    def _gate(self, table: str) -> tuple[Reader, list[tuple[str, dict[str, str]]]]:
+        """Return the reader of the key of a table's gateway, and the verdicts."""
+        it = self.tables[table]
+        parts, rows = _gateway(it.gate)
+        return _reader((low, self.place(each, it.stage)) for low, each in parts), rows
+
+    @cache  # noqa: B019
+    def _hash(self, table: str) -> Reader:
+        """Return the reader of a hash. In this program it is always bits of fields, in another order."""
+        it = self.tables[table]
+        bits = it.hashes["index"]
+        return _reader((low, self.place(each, it.stage)) for low, each in bits.items())
+
+    @cache  # noqa: B019
+    def _inputs(self, register: str, stage: int) -> list[Reader]:
+        """Return the readers of the two words that a stateful ALU gets."""
+        it = self.registers[register]
+        base = min(it.inputs, default=0) // 64 * 64
+        parts: list[list[tuple[int, Bits]]] = [[], []]
+        for at, operand in it.inputs.items():
+            word, offset = divmod(at - base, it.width)
+            parts[word].append((offset, self.place(operand, stage)))
+        return [_reader(each) for each in parts]
 
     # -- execution -------------------------------------------------------------------------------
 
@@ -103,25 +157,19 @@ class Pipe:
     def _gateway(self, table: Table, phv: dict[str, int]) -> dict[str, str]:
         if not table.gate:
             return {}
-        parts, rows = _gateway("\n".join(table.gate))
-        key = 0
-        for low, operand in parts:
-            key |= _get(phv, self.place(operand, table.stage)) << low
+        read, rows = self._gate(table.name)
+        key = read(phv)
         for pattern, verdict in rows:
             if pattern == "miss" or _fits(key, pattern):
                 return verdict
         return {"next": "END"}
 
     def _match(self, table: Table, phv: dict[str, int]) -> tuple[str, dict[str, int]] | None:
-        values = {
-            each.name: self.get(phv, each.field, table.stage) >> each.low & (1 << each.size) - 1
-            for each in table.keys
-        }
-        for wanted, handle, parameters in table.entries:
-            for name, (value, mask) in wanted.items():
-                if (values[name] ^ value) & mask:
-                    break
-            else:
+        if not table.entries:
+            return None
+        keys = self._keys(table.name)(phv)
+        for value, mask, handle, parameters in table.entries:
+            if not (keys ^ value) & mask:
                 return table.action(handle), parameters
         return None
 
@@ -134,18 +182,13 @@ class Pipe:
         phv: dict[str, int],
     ) -> None:
         action, returned = table.actions[name], {}
-        for line in action.instructions:
-            register, program, counter = _call(line)
+        calls, assignments = _program(action.instructions)
+        for register, program, counter in calls:
             if register:
-                returned[register] = self._stateful(
-                    table, self.registers[register], program, before
-                )
-            elif counter:
-                self.counters[counter][self._index(table, before)] += 1
-        for line in action.instructions:
-            operation, target, sources = _assignment(line)
-            if not operation:
-                continue
+                returned[register] = self._stateful(table, register, program, before)
+            else:
+                self.counters[counter][self._hash(table.name)(before)] += 1
+        for operation, target, sources in assignments:
             to = self.place(target, table.stage + 1)
             got = [self._value(each, table, action, values, returned, before) for each in sources]
             if operation == "deposit-field":  # bits of the first, rotated; the rest of the second
@@ -199,21 +242,11 @@ class Pipe:
             return int(value)
         return _get(phv, self.place(operand, table.stage))
 
-    def _index(self, table: Table, phv: dict[str, int]) -> int:
-        """Return the hash of the fields. In this program it is always their bits, in another order."""
-        [bits] = [each for name, each in table.hashes.items() if name == "index"]
-        return sum(_get(phv, self.place(each, table.stage)) << low for low, each in bits.items())
-
-    def _stateful(self, table: Table, register: Register, program: str, phv: dict[str, int]) -> int:
-        cell = register.cells[self._index(table, phv)]
-        base = min(register.inputs, default=0) // 64 * 64
-        words = [0, 0]
-        for at, operand in register.inputs.items():
-            offset = at - base
-            words[offset // register.width] |= (
-                _get(phv, self.place(operand, table.stage)) << offset % register.width
-            )
-        return execute(register.programs[program], cell, words, register.width)
+    def _stateful(self, table: Table, register: str, program: str, phv: dict[str, int]) -> int:
+        it = self.registers[register]
+        words = [read(phv) for read in self._inputs(register, table.stage)]
+        cell = it.cells[self._hash(table.name)(phv)]
+        return execute(it.programs[program], cell, words, it.width)
 
 
 # -- the text of instructions --------------------------------------------------------------------
@@ -232,9 +265,11 @@ def _names(text: str) -> list[str]:
     return re.findall(r"[\w.$-]+", text)
 
 
-@cache
-def _gateway(text: str) -> tuple[list[tuple[int, str]], list[tuple[str, dict[str, str]]]]:
+def _gateway(
+    lines: list[str],
+) -> tuple[list[tuple[int, str]], list[tuple[str, dict[str, str]]]]:
     """Return the operands that form a gateway's key, each with its lowest bit, and the verdicts."""
+    text = "\n".join(lines)
     where = re.search(r"^ *match: \{(.*)\}", text, re.MULTILINE)
     parts = re.findall(r"(\d+): ([^,]+?)(?:,| *$)", where[1]) if where else []
     least = min((int(at) for at, _ in parts), default=0)
@@ -250,6 +285,14 @@ def _gateway(text: str) -> tuple[list[tuple[int, str]], list[tuple[str, dict[str
 
 
 @cache
+def _program(
+    instructions: tuple[str, ...],
+) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, list[str]]]]:
+    """Return an action's calls, and its assignments."""
+    calls = [each for each in map(_call, instructions) if any(each)]
+    return calls, [each for each in map(_assignment, instructions) if each[0]]
+
+
 def _call(line: str) -> tuple[str, str, str]:
     """Return the register and the program that an instruction runs, or the counter that it counts."""
     if call := re.match(r"(\S+)\((\w+), \$hash_dist\)$", line):
@@ -259,7 +302,6 @@ def _call(line: str) -> tuple[str, str, str]:
     return "", "", ""
 
 
-@cache
 def _assignment(line: str) -> tuple[str, str, list[str]]:
     """Return an instruction's operation, target and sources. Those of a call are empty."""
     operation, _, rest = line.partition(" ")
@@ -309,6 +351,18 @@ def _pattern(pattern: str) -> tuple[int, int, int]:
 
 
 # -- containers ----------------------------------------------------------------------------------
+
+
+def _reader(parts: Iterable[tuple[int, Bits]]) -> Reader:
+    """Return the reader of a number that has parts in these places, each with the part's lowest bit.
+
+    It is compiled, because most of the model's time goes to such reading.
+    """
+    terms = [
+        f"(phv.get({container!r}, 0) >> {low} & {(1 << high - low + 1) - 1}) << {at}"
+        for at, (container, low, high) in parts
+    ]
+    return eval(f"lambda phv: {' | '.join(terms) or 0}")  # noqa: S307 - of names and numbers
 
 
 def _get(phv: dict[str, int], bits: Bits) -> int:

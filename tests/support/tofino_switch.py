@@ -62,8 +62,8 @@ class Vector:
         for each, width in reversed(widths):
             values[each] = left & (1 << width) - 1
             left >>= width
-        for each, value in values.items():
-            self[f"hdr.{name or header}.{each}"] = value
+        for full, value in zip(_full_names(header, name or header), values.values(), strict=True):
+            self[full] = value
         self[f"hdr.{name or header}.$valid"] = 1
         self.payload = self.payload[length:]
         return values
@@ -71,11 +71,8 @@ class Vector:
     def emit(self, header: str, name: str, stage: int) -> bytes:
         """Return a header's bytes, from the containers as the deparser finds them."""
         number = length = 0
-        for field_name, width in _widths(header):
-            full = f"hdr.{name}.{field_name}"
-            value = self.asides.get(full, 0)
-            for low, (_, first, last) in self.pipe.pieces(full, stage):
-                value &= ~((2 << last - first) - 1 << low)
+        for full, (_, width) in zip(_full_names(header, name)[::-1], _widths(header), strict=True):
+            value = self.asides.get(full, 0) & ~self.pipe.covered(full, stage)
             value |= self.pipe.get(self.phv, full, stage)
             number, length = number << width | value, length + width
         return number.to_bytes(length // 8, "big")
@@ -90,6 +87,12 @@ def _widths(header: str) -> list[tuple[str, int]]:
     """Return the fields of a header, with their widths in bits."""
     fields = (each.split(":") for each in FORMATS[header].split())
     return [(name, int(width)) for name, width in fields]
+
+
+@cache
+def _full_names(header: str, name: str) -> list[str]:
+    """Return the names of a header's fields in the assembly, the last field first."""
+    return [f"hdr.{name}.{each}" for each, _ in reversed(_widths(header))]
 
 
 class TofinoSwitch:
@@ -141,7 +144,7 @@ class TofinoSwitch:
             if each.p4_name.rpartition(".")[2] == last
         )
         name = next(n for n in table.actions if n.rpartition(".")[2] == called.preamble.alias)
-        table.entries.append((wanted, table.actions[name].handle, values))
+        table.add(wanted, table.actions[name].handle, values)
 
     def count(self, counter: str, index: int) -> int:
         """Return the count of a counter's cell."""

@@ -21,7 +21,7 @@ begins no chunk.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from slot_model import (
@@ -260,13 +260,13 @@ class Tree:
         """Yield all possible next steps, each with the state after it. Raises Violation."""
         yield from self._contributions(state)
         for packet in state.raised:
-            yield f"{packet} arrives above", self.arrive_above(state, packet)
+            yield f"{_shown(packet)} arrives above", self.arrive_above(state, packet)
             if self.loses:
-                yield f"{packet} is lost", state._replace(raised=state.raised - {packet})
+                yield f"{_shown(packet)} is lost", state._replace(raised=state.raised - {packet})
         for packet in state.answers:
-            yield f"{packet} arrives below", self.answer(state, packet)[0]
+            yield f"{_shown(packet)} arrives below", self.answer(state, packet)[0]
             if self.loses:
-                yield f"{packet} is lost", state._replace(answers=state.answers - {packet})
+                yield f"{_shown(packet)} is lost", state._replace(answers=state.answers - {packet})
         yield from self._results(state)
         if self.shape.quorum:
             yield from self._ends(state)
@@ -306,8 +306,7 @@ class Tree:
         cell = state.above[slot][sequence % 2]
         if cell.sequence == sequence and not cell.missing:
             packet = Packet(rack, slot, sequence, NOBODY, None, announced=False)
-            answers = state.answers | {_to(packet, cell, rack, wants=True)}
-            return state._replace(answers=answers), None
+            return _with(state, "answers", {_to(packet, cell, rack, wants=True)}), None
         return state, None
 
     def _ends(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
@@ -379,16 +378,16 @@ class Tree:
     def _after(
         self, state: TreeState, rack: int, slot: int, sequence: int, cell: Cell, reply: Reply | None
     ) -> TreeState:
-        if cell is not state.below[rack][slot][sequence % 2]:
+        if cell != state.below[rack][slot][sequence % 2]:
             cells = _changed(state.below[rack], slot, sequence % 2, cell)
             state = state._replace(below=(*state.below[:rack], cells, *state.below[rack + 1 :]))
         if reply and reply.kind in {None, Kind.RESULT}:
             packet = Packet(rack, slot, sequence, reply.members, reply.total, reply.announced)
             if reply.kind is None:
-                return state._replace(raised=state.raised | {packet._replace(wants=reply.wants)})
+                return _with(state, "raised", {packet._replace(wants=reply.wants)})
             sent = {packet} if reply.full else set()
             sent |= {packet._replace(total=None)} if reply.to - reply.full else set()
-            return state._replace(results=state.results | sent)
+            return _with(state, "results", sent)
         return state
 
     def arrive_above(self, state: TreeState, packet: Packet) -> TreeState:
@@ -404,8 +403,7 @@ class Tree:
         if packet.sequence > cell.sequence:
             cell = cell.restarted(packet.sequence, self.shape.needed)
         elif cell.missing == 0:
-            answer = _to(packet, cell, rack, wants=packet.wants)
-            return state._replace(answers=state.answers | {answer})
+            return _with(state, "answers", {_to(packet, cell, rack, wants=packet.wants)})
         elif workers <= cell.arrived:
             return state  # the reply is PENDING
         cell = cell.plus(workers, packet.total, wants=packet.wants)
@@ -420,7 +418,7 @@ class Tree:
             _to(packet, cell, each, wants=some or not wanting.isdisjoint(members))
             for each, members in enumerate(self.shape.racks)
         }
-        return state._replace(answers=state.answers | down)
+        return _with(state, "answers", down)
 
     def _results(self, state: TreeState) -> Iterator[tuple[str, TreeState]]:
         """Yield the arrivals of results at workers whose chunks they answer."""
@@ -444,6 +442,16 @@ class Tree:
         """Return whether members are all workers of as many racks as a result takes."""
         racks = [each for each in self.shape.racks if not members.isdisjoint(each)]
         return len(racks) == self.shape.needed and members == frozenset().union(*racks)
+
+
+_shown = cache(str)
+"""The text of a packet. Few packets are shown in very many steps."""
+
+
+def _with(state: TreeState, where: str, packets: set[Packet]) -> TreeState:
+    """Return the state with more packets in one of its fields, or the same object if they are there."""
+    there = getattr(state, where)
+    return state if packets <= there else state._replace(**{where: there | packets})
 
 
 def taken(state: TreeState, worker: int, slot: int) -> TreeState:
