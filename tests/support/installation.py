@@ -97,8 +97,9 @@ def extras() -> set[str]:
 
 def versions(python: Path) -> dict[str, str]:
     """Return the versions of all packages in an environment."""
-    listed = json.loads(pip(python, "list", "--format", "json"))
-    return {each["name"]: each["version"] for each in listed}
+    folders = map(str, python.parent.parent.glob("lib/python*/site-packages"))
+    found = [each.metadata for each in Distribution.discover(path=[*folders])]
+    return {canonicalize_name(each["Name"]): each["Version"] for each in found}
 
 
 def closure(names: Iterable[str]) -> dict[str, Distribution | None]:

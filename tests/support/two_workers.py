@@ -5,35 +5,34 @@ version, innet's file, and the least and the largest element of the mean.
 """
 
 import os
-import subprocess
 import sys
+from functools import partial
 
 import google.protobuf
 import numpy as np
 
 import innet
 from innet.host import fastpath
+from innet.host.join import join  # here it is imported once for both workers
+from innet.local.workers import fork_workers
 
 WITHOUT_COMPILER = "1"
 
 
-def work(rank: str) -> None:
+def work(cache: str) -> None:
+    rank = os.environ["RANK"]
+    os.environ["INNET_CACHE_DIR"] = f"{cache}/{rank}"
+    if rank == WITHOUT_COMPILER:
+        os.environ |= {"PATH": "", "CC": ""}
     compiled = fastpath.compiled() is not None
     assert compiled == (rank != WITHOUT_COMPILER)
-    with innet.join() as agent:
+    with join() as agent:
         mean = agent.all_reduce(np.full(1000, 2 * int(rank) + 1, np.float32))
-    print(google.protobuf.__version__, innet.__file__, mean.min(), mean.max())  # noqa: T201
-
-
-def start(rank: str, cache: str) -> "subprocess.Popen[bytes]":
-    own = {"RANK": rank, "LOCAL_RANK": rank, "INNET_CACHE_DIR": f"{cache}/{rank}"}
-    own |= {"PATH": "", "CC": ""} if rank == WITHOUT_COMPILER else {}
-    return subprocess.Popen([sys.executable, "-P", __file__], env={**os.environ, **own})
+    # In one piece: the workers share the output.
+    said = f"{google.protobuf.__version__} {innet.__file__} {mean.min()} {mean.max()}\n"
+    sys.stdout.write(said)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    if rank := os.environ.get("RANK"):
-        work(rank)
-    else:
-        workers = [start(rank, sys.argv[1]) for rank in ("0", WITHOUT_COMPILER)]
-        sys.exit(max(worker.wait(250) for worker in workers))
+    sys.exit(fork_workers(partial(work, sys.argv[1]), 2))

@@ -96,7 +96,7 @@ class Said:
 
 
 def sum_in_a_rack(commands: Path, folder: Path) -> Said:
-    """Run two_workers.py in a rack, with innet's commands from a folder.
+    """Run two_workers.py in a rack, with innet's commands from a folder, and caches in another one.
 
     One of the workers has no compiler, which a cable in shared memory needs.
     """

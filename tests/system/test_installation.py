@@ -31,11 +31,11 @@ def test_every_requirement_is_met(installation: Installation):
 
 
 def test_all_work_in_one_process(installation: Installation, tmp_path: Path):
-    succeed([str(installation.python), "-c", _TOGETHER], tmp_path)
+    succeed([str(installation.programs / "python"), "-c", _TOGETHER], tmp_path)
 
 
 def test_the_demo_runs(installation: Installation, tmp_path: Path):
-    assert "All 2 workers hold the same parameters" in run_demo(installation.commands, tmp_path)
+    assert "All 2 workers hold the same parameters" in run_demo(installation.programs, tmp_path)
 
 
 @pytest.mark.parametrize("example", ["ddp_hook", "digits"])
