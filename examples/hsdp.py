@@ -1,7 +1,7 @@
 """Hybrid sharding (HSDP) on a DeviceMesh: parts within a node, replicas across nodes.
 
 fully_shard on a mesh of two dimensions reduce-scatters gradients along the second. Then it
-all-reduces each worker's part along the first. All of it goes through the switch.
+all-reduces each worker's part along the first. In ``innet rack``, all of it goes through the switch.
 """
 
 import torch

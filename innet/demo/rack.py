@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from innet.errors import UsageError
-from innet.local.processes import spawned
+from innet.local.processes import ended, spawned
 from innet.local.rack import local_rack
 
 _STOP_WITHIN = 30.0
@@ -33,7 +33,7 @@ def run(
         )  # fmt: skip
         try:
             with running as process:
-                code = process.wait()
+                code = ended(process)
         except OSError as problem:
             raise UsageError(f"cannot run {command[0]}: {problem.strerror}") from None
     return code if code >= 0 else 128 - code

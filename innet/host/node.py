@@ -146,7 +146,7 @@ class Node:
 
     @property
     def complete(self) -> bool:
-        """Return whether all workers have arrived at the meeting point, as of the last :meth:`check`."""
+        """Return whether all workers are known to have arrived, as of the last :meth:`check`."""
         return self._told >= self._number
 
     @property
@@ -161,15 +161,15 @@ class Node:
     def check(self) -> None:
         """Read what the others tell. Raises their error, or NeighbourLost if one has ended.
 
-        After a meeting that is complete, the others may have ended. That does not count before the next
-        meeting.
+        If all have arrived at the meeting point, an end does not count before the next meeting.
         """
         if not self.complete:
             self._read()
-            # One that has ended may have heard of the last arrival before this worker did.
-            if self._problems and self._meetings.is_complete(self._number):
+            # One that has ended may have heard of the last arrival before this worker did, or the last to
+            # arrive may have ended or been stopped before it told this worker.
+            if self._meetings.is_complete(self._number):
                 self._told = self._number
-            if not self.complete:
+            else:
                 self._raise_problem()
 
     def check_all(self) -> None:
@@ -193,10 +193,15 @@ class Node:
         return self._meetings.alike(self._number)
 
     def fail(self, problem: BaseException) -> None:
-        """Tell the others that this worker has failed; only the first problem counts."""
+        """Tell the others that this worker has failed; only the first problem counts.
+
+        A neighbour's problem is passed on in its own words. The others may only see that both have ended.
+        """
         if not self._failed:
             self._failed = True
             text = str(problem) if isinstance(problem, AllReduceError) else repr(problem)
+            if problem not in self._problems.values():
+                text = f"worker {self.place.ranks[self.place.index]}, on the same node: {text}"
             content = [type(problem).__name__, text[:_LONGEST_TEXT]]
             self._tell(_FAILED + json.dumps(content).encode())
 
@@ -211,7 +216,8 @@ class Node:
     def _read(self) -> None:
         for descriptor, _ in self._poll.poll(0):
             if (index := self._indices.get(descriptor, -1)) >= 0:
-                self._take(index, _received(self._peers[index]))
+                with contextlib.suppress(BlockingIOError):
+                    self._take(index, _received(self._peers[index]))
 
     def _tell(self, message: bytes) -> None:
         for peer in self._peers.values():
@@ -222,19 +228,17 @@ class Node:
         if message.startswith(_ARRIVED):
             self._told = max(self._told, _ALL_HERE.unpack(message)[1])
             return
-        rank = self.place.ranks[index]
-        if not message:
-            problem: AllReduceError = NeighbourLost(
-                f"worker {rank}, on the same node, has ended: join again"
-            )
-        else:
+        self._poll.unregister(self._peers[index])
+        if message:
             name, text = json.loads(message[1:])
             kind = vars(errors).get(name, NeighbourLost)
             if issubclass(kind, AgentClosed) or not issubclass(kind, AllReduceError):
                 kind = NeighbourLost
-            problem = kind(f"worker {rank}, on the same node: {text}")
-        self._problems[index] = problem
-        self._poll.unregister(self._peers[index])
+            self._problems = {index: kind(text), **self._problems}  # it says more than an end
+        else:
+            rank = self.place.ranks[index]
+            text = f"worker {rank}, on the same node, has ended: join again"
+            self._problems[index] = NeighbourLost(text)
 
     def _raise_problem(self) -> None:
         for problem in self._problems.values():
@@ -244,9 +248,9 @@ class Node:
 class _Meetings:
     """The meetings of a node's workers, in shared memory.
 
-    It has the number of meetings that are complete. For each worker it has the numbers of its last two
-    meetings, and what it has brought to them. Two are enough: a worker comes to a meeting only after all
-    have come to the one before.
+    The first word is the number of the last complete meeting. Behind it are the numbers of each
+    worker's last two meetings, and what the worker has brought to them. Two are enough: a worker comes
+    to a meeting only after all have come to the one before.
     """
 
     def __init__(self, shared: mmap.mmap, workers: int) -> None:
@@ -339,28 +343,29 @@ def _is_ours(peer: socket.socket) -> bool:
 
 
 def _memory(place: Place, peers: Mapping[int, socket.socket]) -> tuple[mmap.mmap, int]:
-    """Return memory that the node's first worker makes and passes to the others, and the tokens.
+    """Return the node's memory and tokens, which its first worker makes and passes to the others.
 
-    Its size is sealed, so that access to it never fails.
+    The size of the memory is sealed, so that access to it never fails.
     """
     workers = len(place.ranks)
     size = _Meetings.size(workers) + (workers + 1) * PIECE_BYTES
-    if place.index:
-        _, files, *_ = socket.recv_fds(peers[0], 1, 2)
-        if len(files) < 2:
-            raise ConnectionError("the first worker of the node has ended")
-        memory, tokens = files
-    else:
-        memory = os.memfd_create("innet-node", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        tokens = os.eventfd(workers - 1, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-    try:
-        if not place.index:
+    with contextlib.ExitStack() as stack:
+        if place.index:
+            files = socket.recv_fds(peers[0], 1, 2, socket.MSG_CMSG_CLOEXEC)[1]
+            for each in files:
+                stack.callback(os.close, each)
+            if len(files) < 2:
+                raise ConnectionError("the first worker of the node has ended")
+            memory, tokens = files
+        else:
+            memory = os.memfd_create("innet-node", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            stack.callback(os.close, memory)
+            tokens = os.eventfd(workers - 1, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            stack.callback(os.close, tokens)
             os.ftruncate(memory, size)
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
             for peer in peers.values():
                 socket.send_fds(peer, [b"M"], [memory, tokens])
         if os.fstat(memory).st_size != size:
             raise OSError("the node's memory has another size: the workers' versions differ")
-        return mmap.mmap(memory, size), tokens
-    finally:
-        os.close(memory)
+        return mmap.mmap(memory, size), os.dup(tokens)

@@ -35,6 +35,7 @@ from innet.host.quantizers.scaling import Scaling
 from innet.host.stopwatch import Stopwatch
 from innet.host.stragglers import StragglerLog
 from innet.host.waker import Waker
+from innet.rpc import innet_pb2 as pb
 from innet.wire.layout import Flag, Operation
 
 if TYPE_CHECKING:
@@ -89,11 +90,12 @@ class _Unread(NamedTuple):
 
 
 class NodeExchanges(Exchanges):
-    """The exchanges of a worker that carries a slice for its node, in the job of `info`.
+    """The exchanges of a worker that sums in its node first, in the job of `info`.
 
-    If the node has all workers of the group, nothing leaves it. The results are those of all workers of
-    the group. The node's workers make the same calls in the same order. If one fails, the others fail
-    with its error, or with NeighbourLost. The node is closed with the exchanges.
+    The worker carries a slice for its node. If the node has all workers of the group, nothing leaves it.
+    The results are those of all workers of the group. The node's workers make the same calls in the same
+    order. If one fails, the others fail with its error, or with NeighbourLost. The node is closed with
+    the exchanges.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class NodeExchanges(Exchanges):
         self._tables = tables(node, info.lanes)
         self._next_table = cycle(self._tables)
         self._stragglers = StragglerLog(self._group)
+        self._done_alone = 0  # exchanges within the node, which no term counts
 
     def all_reduce(
         self,
@@ -162,6 +165,11 @@ class NodeExchanges(Exchanges):
             )
         )
 
+    def fill(self, progress: pb.Progress) -> None:
+        """Do the same as :meth:`Exchanges.fill`, also for exchanges that stay in the node."""
+        super().fill(progress)
+        progress.exchange += self._done_alone
+
     def combine(self, tensor: "torch.Tensor", *, mean: bool) -> NoReturn:
         """Refuse: the fallback connects the workers of the slice only. Raises UnsupportedTensor."""
         del mean
@@ -190,13 +198,13 @@ class NodeExchanges(Exchanges):
     def _reduce(self, exchange: _Exchange) -> Reduction:
         """Reduce an array piece by piece. If this fails, tell the node's other workers."""
         self._first_error.check()
-        count, unread = len(exchange.flags), None
+        count, each, unread = len(exchange.flags), self._tables[0].rows, None
         if self._alone:  # otherwise, progress is that of the exchanges with the other nodes
             self._begun, self._chunks = monotonic(), count
         exchange.result.counts[:] = self._group.workers
         try:
             with self._first_error:
-                for first in range(0, count, each := self._tables[0].rows):
+                for first in range(0, count, each):
                     piece = range(first, min(first + each, count))
                     unread = self._reduce_piece(exchange, piece, next(self._next_table), unread)
                 if unread:
@@ -208,6 +216,8 @@ class NodeExchanges(Exchanges):
         finally:
             if self._alone:
                 self._chunks = 0
+        if self._alone and count:
+            self._done_alone += 1
         exchange.result.freeze()
         return exchange.result
 
@@ -257,7 +267,8 @@ class NodeExchanges(Exchanges):
     ) -> None:
         """Put this worker's part of the result on a table: the combination over all nodes.
 
-        If it is `portioned`, the flags tell which lanes the node sends and receives.
+        If it is `portioned`, the flags tell which lanes the node sends and receives. Only the worker of
+        the first row inspects it.
         """
         own = table.part(rows)
         lanes, flags = table.combine(own, operation)
@@ -290,6 +301,8 @@ class NodeExchanges(Exchanges):
             self._limits.check_node(seconds, late)
             self._node.wait(self._waker, 1.0)
         self._stragglers.over()
+        if self._alone:
+            self._begun = monotonic()  # the exchange goes on
         return self._node.alike
 
 

@@ -94,6 +94,17 @@ def stop(process: subprocess.Popen[str], within: float = 10.0) -> None:
         process.kill()
 
 
+def ended(process: subprocess.Popen[str]) -> int:
+    """Return the exit code of a process when it has ended.
+
+    If a signal comes just before this process begins to wait in the kernel, Python handles it only when
+    the wait is over. So no wait takes longer than a second.
+    """
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(1.0)
+
+
 def end_with_parent(parent: int) -> None:
     """Ask the kernel to send this freshly forked process SIGTERM when its parent dies.
 

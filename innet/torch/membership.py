@@ -16,9 +16,8 @@ existing job every rank has the token in its environment.
 
 import contextlib
 import logging
-import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -42,6 +41,7 @@ from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connected, translated
 from innet.rpc.tokens import new_token, token_digest
 from innet.torch.counts import NODE, SWITCH
+from innet.torch.free_links import LINKS
 from innet.torch.messages import Message, all_gathered, attempted, refusal_of
 from innet.torch.nodes import Nodes, node_name
 from innet.torch.settings import Settings
@@ -186,18 +186,12 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
         refusal = refusal_of(all_gathered(group.gloo, message))
         if agent is None or refusal:
             return _refused(group, refusal)
-        if part.stays_in_node:
-            _log_once(
-                group,
-                "all ranks are on one node and sum in its memory, without the switch",
-            )
+        carrier = NODE if part.stays_in_node else SWITCH
+        if carrier == NODE:
+            _log_once(group, "all ranks are on one node, and sum in its memory")
+        gather_job = gather_job and carrier == SWITCH
         return GroupMembership(
-            agent,
-            "",
-            stack.pop_all(),
-            own,
-            carrier=NODE if part.stays_in_node else SWITCH,
-            gather_job=gather_job and not part.stays_in_node,
+            agent, "", stack.pop_all(), own, carrier=carrier, gather_job=gather_job
         )
 
 
@@ -352,7 +346,7 @@ def _join(
     exchanges._set_default_timeout(NO_TIMEOUT)  # noqa: SLF001
     fallback = GlooFallback(part.workers, exchanges, exchanges)
     stack.callback(fallback.close)
-    link = stack.enter_context(_links.one_of(settings.links))
+    link = stack.enter_context(LINKS.one_of(settings.links))
     agent = join(
         settings.controller,
         job,
@@ -392,35 +386,6 @@ def _only_switch(stub: Any) -> str:
             f"the controller has several switches: INNET_SWITCH has to be one of {names}"
         )
     raise UsageError("the controller has no switch: add one with `innet switch add`")
-
-
-class _Links:
-    """The links of this process: a cable belongs to one group at a time."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def one_of(self, links: Sequence[str]) -> Iterator[str]:
-        """Reserve a free link until the block is left. Raises NoCapacity."""
-        with self._lock:
-            free = [link for link in links if link not in self._taken]
-            if not free:
-                raise NoCapacity(
-                    f"the {len(links)} cables of this worker carry other groups: give it more, "
-                    "joined with + in INNET_LINK"
-                )
-            if free[0] != "host":
-                self._taken.add(free[0])
-        try:
-            yield free[0]
-        finally:
-            with self._lock:
-                self._taken.discard(free[0])
-
-
-_links = _Links()
 
 
 def _refused(group: GroupContext, refusal: str) -> GroupMembership:

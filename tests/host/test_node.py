@@ -78,6 +78,34 @@ def test_who_waits_is_woken_by_the_last_arrival_and_by_its_waker(three: list[Nod
     assert first.complete
 
 
+def test_one_that_is_not_told_looks_into_the_memory(three: list[Node]):
+    first, second, third = three
+    first.arrive(BROUGHT)
+    second.arrive(BROUGHT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Node, "_tell", lambda *_: None)
+        third.arrive(BROUGHT)
+    for node in three:
+        node.check()
+        assert node.complete
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_problem_of_a_neighbour_is_passed_on_in_its_own_words(three: list[Node], killed: bool):
+    if not killed:
+        three[2].fail(ZeroDivisionError("in a hook"))
+    three[2].close()
+    said = set()
+    for node in three[:2]:  # the second sees that both others have ended
+        found = problem(node)
+        node.fail(found)
+        node.close()
+        said.add(str(found))
+    [text] = said
+    assert text.startswith("worker 2, on the same node")
+    assert text.count("on the same node") == 1
+
+
 def test_an_end_before_all_have_arrived_is_noticed(three: list[Node]):
     first, second, _ = three
     first.arrive(BROUGHT)  # never read: the connection breaks rather than ends

@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodes import met
 from racks import Rack, problem, rack
-from waiting import WITHIN
+from waiting import WITHIN, until
 
 from innet.errors import (
     AllReduceError,
@@ -106,6 +107,26 @@ def test_an_exchange_is_that_of_all_workers(agents, rows: int, seed: int, operat
         assert np.array_equal(found.flags, np.bitwise_or.reduce(flags, axis=0))
         assert found.counts.tolist() == [WORKERS] * rows
         assert found.includes(np.arange(WORKERS)[:, None], WORKERS).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_progress_counts_exchanges_and_the_time_since_something_happened(
+    tor: Rack, shape: tuple[int, int]
+):
+    with joined(tor, shape) as agents:
+        before = [agent.progress().exchange for agent in agents]
+        for each in [agent.submit(np.ones(300, np.int32), "max") for agent in agents]:
+            each.result(WITHIN)
+        after = [agent.progress() for agent in agents]
+        assert [each.exchange for each in after] == [number + 1 for number in before]
+        assert not any(each.busy for each in after)
+        waiting = agents[0].submit(np.ones(300, np.int32), "max")
+        began = monotonic()
+        until(lambda: agents[0].progress().busy or shape == SHAPES[0])
+        assert agents[0].progress().stuck_s <= monotonic() - began + 1
+        for each in [agent.submit(np.ones(300, np.int32), "max") for agent in agents[1:]]:
+            each.result(WITHIN)
+        waiting.result(WITHIN)
 
 
 @given(

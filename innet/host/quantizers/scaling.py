@@ -111,7 +111,8 @@ class Scaling:
     def finish(self, rows: range, sums: Integers, result: Reduction) -> None:
         """Make the results of consecutive rows from their sums, (len(rows), lanes).
 
-        The exchange must not begin again. Of the `result`, the counts and the flags of these rows count.
+        Of the `result`, this method reads the counts and the flags of these rows. The exchange must not
+        begin again, since values are overwritten. Only rows with an overflow keep their integers.
         """
         here = slice(rows.start, rows.stop)
         if self._kept is not None:  # some may have to be summed again, and lose their values here
@@ -198,7 +199,7 @@ def dequantize(
     """Divide (rows, lanes) int32 by `counts`, (rows, 1), if given; multiply by `scales`, (rows,).
 
     The result is written `into` a contiguous array if one is given. This may be a part of an array with
-    `all_rows` rows.
+    `all_rows` rows. A large array is written past the processor's caches.
     """
     sums = np.ascontiguousarray(sums)
     values = memory.empty(sums.shape, np.float32) if into is None else into
