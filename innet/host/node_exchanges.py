@@ -247,7 +247,7 @@ class NodeExchanges(Exchanges):
                 return None
         else:
             portioned = exchange.portioned and alike
-            self._combine(table, rows, exchange.operation, inspect, portioned=portioned)
+            self._combine_part(table, rows, exchange.operation, inspect, portioned=portioned)
             if alike:
                 return _Unread(piece, table)
             self._meet(brought)
@@ -256,7 +256,7 @@ class NodeExchanges(Exchanges):
             "calls, in the same order"
         )
 
-    def _combine(
+    def _combine_part(
         self,
         table: Table,
         rows: int,
@@ -271,7 +271,7 @@ class NodeExchanges(Exchanges):
         the first row inspects it.
         """
         own = table.part(rows)
-        lanes, flags = table.combine(own, operation)
+        lanes, flags = table.combine_part(own, operation)
         inspect = inspect if not own.start else None
         if self._alone:
             if inspect:

@@ -70,13 +70,13 @@ class Table:
     def combined(self, rows: slice, operation: Operation) -> tuple[Integers, Flags]:
         """Return the combination of all workers' rows, (n, lanes), and their flags, (n,)."""
         lanes = np.empty((rows.stop - rows.start, self.lanes), np.int32)
-        self._combine(rows, operation, lanes)
+        self._combine_given(rows, operation, lanes)
         return lanes, np.bitwise_or.reduce(self._flags[:-1, rows], axis=0)
 
-    def combine(self, rows: slice, operation: Operation) -> tuple[Integers, Flags]:
-        """Do the same as :meth:`combined`. The result is on the table, too."""
+    def combine_part(self, rows: slice, operation: Operation) -> tuple[Integers, Flags]:
+        """Do the same as :meth:`combined`, and leave the result on the table."""
         lanes, flags = self._lanes[-1, rows], self._flags[-1, rows]
-        self._combine(rows, operation, lanes)
+        self._combine_given(rows, operation, lanes)
         np.bitwise_or.reduce(self._flags[:-1, rows], axis=0, out=flags)
         return lanes, flags
 
@@ -88,7 +88,7 @@ class Table:
         """Return the result of the first rows, (rows, lanes), and their flags, (rows,)."""
         return self._lanes[-1, :rows], self._flags[-1, :rows]
 
-    def _combine(self, rows: slice, operation: Operation, into: Integers) -> None:
+    def _combine_given(self, rows: slice, operation: Operation, into: Integers) -> None:
         """Combine the rows that workers have given. A row that nobody has given becomes zeros."""
         if into.size:
             for some, givers in self._runs(rows):
