@@ -61,7 +61,7 @@ class Place:
 
     @property
     def has_all(self) -> bool:
-        """Whether the node has all workers of the group."""
+        """Return whether the node has all workers of the group."""
         return len(self.ranks) == self.workers
 
     def info(self, job: WorkerInfo) -> WorkerInfo:

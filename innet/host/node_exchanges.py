@@ -192,7 +192,7 @@ class NodeExchanges(Exchanges):
 
     @property
     def _alone(self) -> bool:
-        """Whether the node has all workers of the group."""
+        """Return whether the node has all workers of the group."""
         return self._node.place.has_all
 
     def _reduce(self, exchange: _Exchange) -> Reduction:
