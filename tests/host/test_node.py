@@ -78,13 +78,18 @@ def test_who_waits_is_woken_by_the_last_arrival_and_by_its_waker(three: list[Nod
     assert first.complete
 
 
+def arrive_without_telling(node: Node) -> None:
+    """Let the last to arrive be held up before it tells the others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Node, "_tell", lambda *_: None)
+        node.arrive(BROUGHT)
+
+
 def test_one_that_is_not_told_looks_into_the_memory(three: list[Node]):
     first, second, third = three
     first.arrive(BROUGHT)
     second.arrive(BROUGHT)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Node, "_tell", lambda *_: None)
-        third.arrive(BROUGHT)
+    arrive_without_telling(third)
     for node in three:
         node.check()
         assert node.complete
@@ -121,9 +126,7 @@ def test_an_end_after_all_have_arrived_counts_at_the_next_meeting(three: list[No
     first, second, third = three
     first.arrive(BROUGHT)
     third.arrive(BROUGHT)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Node, "_tell", lambda *_: None)
-        second.arrive(BROUGHT)
+    arrive_without_telling(second)
     third.close()
     first.check()
     assert first.complete

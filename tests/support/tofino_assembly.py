@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 Bits = tuple[str, int, int]
 """A container, and the lowest and the highest bit of a part of it."""
@@ -225,3 +226,16 @@ def bits_of(container: str, low: str, high: str) -> Bits:
     if low:
         return container, int(low), int(high or low)
     return container, 0, _WIDTH[container.lstrip("TMD")[0]] - 1
+
+
+@cache
+def pattern_bits(pattern: str) -> tuple[int, int, int]:
+    """Return a constant's value, mask and width in bits. Its digit ``*`` matches anything."""
+    width = {"0x": 4, "0o": 3, "0b": 1}[pattern[:2]]
+    value = mask = 0
+    for digit in pattern[2:]:
+        value, mask = value << width, mask << width
+        if digit != "*":
+            value |= int(digit, 1 << width)
+            mask |= (1 << width) - 1
+    return value, mask, width * len(pattern[2:])

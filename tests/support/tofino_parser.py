@@ -6,7 +6,8 @@ copies some fields directly from the packet (CLOTs). The caller handles those.
 
 import re
 from dataclasses import dataclass, field
-from functools import cache
+
+from tofino_assembly import pattern_bits
 
 Load = tuple[str, int, int]
 """A target, and its first byte and the one after its last, counted from the parser's position."""
@@ -107,22 +108,9 @@ def _fits(registers: bytes, pattern: str) -> bool:
     """Return whether registers match a pattern. Its digit ``*`` matches anything."""
     if pattern == "*":
         return True
-    value, mask, width = _bits(pattern)
+    value, mask, width = pattern_bits(pattern)
     assert width == 8 * len(registers), pattern
     return not (int.from_bytes(registers, "big") ^ value) & mask
-
-
-@cache
-def _bits(pattern: str) -> tuple[int, int, int]:
-    """Return a pattern's value, mask and width in bits."""
-    width = {"0x": 4, "0b": 1}[pattern[:2]]
-    value = mask = 0
-    for digit in pattern[2:]:
-        value, mask = value << width, mask << width
-        if digit != "*":
-            value |= int(digit, 1 << width)
-            mask |= (1 << width) - 1
-    return value, mask, width * len(pattern[2:])
 
 
 def _wrong(header: bytes) -> bool:

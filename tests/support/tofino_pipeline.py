@@ -13,7 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from tofino_alu import execute
-from tofino_assembly import SLICE, Action, Bits, Table, bits_of, read_places, read_tables
+from tofino_assembly import (
+    SLICE,
+    Action,
+    Bits,
+    Table,
+    bits_of,
+    pattern_bits,
+    read_places,
+    read_tables,
+)
 
 _OPERAND = re.compile(rf"^(.*?){SLICE}$")
 _CONTAINER = re.compile(r"^[TMD]?[WHB]\d+$")
@@ -337,19 +346,6 @@ def _masked(constants: str, width: int) -> tuple[int, int]:
     return found["data"], found["mask"]
 
 
-@cache
-def _pattern(pattern: str) -> tuple[int, int, int]:
-    """Return a gateway constant's value, mask and width in bits. Its digit ``*`` matches anything."""
-    width = {"0x": 4, "0o": 3, "0b": 1}[pattern[:2]]
-    value = mask = 0
-    for digit in pattern[2:]:
-        value, mask = value << width, mask << width
-        if digit != "*":
-            value |= int(digit, 1 << width)
-            mask |= (1 << width) - 1
-    return value, mask, width * len(pattern[2:])
-
-
 # -- containers ----------------------------------------------------------------------------------
 
 
@@ -385,5 +381,5 @@ def _put(phv: dict[str, int], bits: Bits, value: int) -> None:
 
 def _fits(key: int, pattern: str) -> bool:
     """Return whether a number matches a gateway's constant."""
-    value, mask, width = _pattern(pattern)
+    value, mask, width = pattern_bits(pattern)
     return not (key ^ value) & mask and not key >> width

@@ -100,9 +100,7 @@ class Scaling:
             return
         if not missing.all():
             rows, sums, counts = rows[missing], sums[missing], counts[missing]
-        if self._kept is not None:  # the exchange may still have to begin again
-            lost = rows[~self._is_kept[rows]]
-            self._kept[lost], self._is_kept[lost] = self[lost], True
+        self._keep(rows)  # the exchange may still have to begin again
         divisors = counts[:, None] if self._mean else None
         made = dequantize(self._library, sums, self._down[rows], divisors)
         self._results[rows - self.wanted.start] = made
@@ -115,10 +113,7 @@ class Scaling:
         begin again, since values are overwritten. Only rows with an overflow keep their integers.
         """
         here = slice(rows.start, rows.stop)
-        if self._kept is not None:  # some may have to be summed again, and lose their values here
-            again = rows.start + np.flatnonzero(result.flags[here] & Flag.OVERFLOW)
-            if again.size:
-                self._kept[again], self._is_kept[again] = self[again], True
+        self._keep(rows.start + np.flatnonzero(result.flags[here] & Flag.OVERFLOW))
         divisors = result.counts[here] if self._mean else None
         wanted = slice(rows.start - self.wanted.start, rows.stop - self.wanted.start)
         dequantize(
@@ -130,6 +125,14 @@ class Scaling:
             len(self._results),
         )
         self._done[here] = 1
+
+    def _keep(self, rows: npt.NDArray[np.int64]) -> None:
+        """Keep the integers of rows whose values results will overwrite, if they are not kept yet."""
+        if self._kept is None:
+            return
+        lost = rows[~self._is_kept[rows]]
+        if lost.size:
+            self._kept[lost], self._is_kept[lost] = self[lost], True
 
     @property
     def results(self) -> Floats:
