@@ -57,26 +57,39 @@ Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
 _CLOSED = "the agent is closed: join the job again"
 
 
+_NO_STREAM = contextlib.nullcontext()
+
+
+class _CallFuture(Future[Any]):
+    """The future of a call. It cannot be cancelled, because the other workers rely on the call."""
+
+    def cancel(self) -> bool:
+        """Return False: the call goes on."""
+        return False
+
+
 @dataclass(slots=True)
 class _Call:
     """A call of :meth:`Agent.perform`, and the future of its result."""
 
-    future: "Future[Any]"
+    future: _CallFuture
     work: Callable[[Exchanges, Reducer], Any]
     finish: Callable[[Any], Any] | None
     stream: SideStream | None
 
     def beside(self) -> contextlib.AbstractContextManager[None]:
         """Return the context of work on the call's tensor."""
-        return self.stream.current() if self.stream else contextlib.nullcontext()
+        return self.stream.current() if self.stream else _NO_STREAM
 
-    def finished(self, result: Any) -> Any:
-        """Return the future's result, given the result of the work."""
-        with self.beside():
+    def finished(self, result: Any) -> Callable[[], None]:
+        """Finish the call, given the result of its work. Return the function that settles its future."""
+        try:
             made = self.finish(result) if self.finish else result
+        except BaseException as problem:  # noqa: BLE001 - it concerns only this worker's tensors
+            return partial(self.future.set_exception, problem)
         if self.stream:
             self.stream.hand_over(made)
-        return made
+        return partial(self.future.set_result, made)
 
 
 class Agent(Collectives):
@@ -253,8 +266,7 @@ class Agent(Collectives):
         if self._closed:
             raise AgentClosed(_CLOSED)
         stream = None if tensor is None else self._side_streams.after(tensor)
-        call = _Call(Future(), work, finish, stream)
-        call.future.set_running_or_notify_cancel()  # no cancelling: the other workers rely on this call
+        call = _Call(_CallFuture(), work, finish, stream)
         if wait:
             self._calls.serve(call)
         else:
@@ -310,17 +322,14 @@ class Agent(Collectives):
     def _serve(self, call: _Call) -> Callable[[], None]:
         """Carry out a call. Return the function that gives its result, or its error, to its future."""
         try:
-            with self._activity, call.beside():
-                self._privacy.begin_session(self._exchanges)
-                result = call.work(self._exchanges, self._reducer)
+            with call.beside():
+                with self._activity:
+                    self._privacy.begin_session(self._exchanges)
+                    result = call.work(self._exchanges, self._reducer)
+                return call.finished(result)
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
             self._note(problem)
             return partial(call.future.set_exception, problem)
-        try:
-            made = call.finished(result)
-        except BaseException as problem:  # noqa: BLE001 - it concerns only this worker's tensors
-            return partial(call.future.set_exception, problem)
-        return partial(call.future.set_result, made)
 
     def _note(self, problem: BaseException) -> None:
         """Leave the job after an error that only this worker has."""

@@ -125,9 +125,9 @@ class Call:
             return self.collective.name
         return f"{self.collective.name} for the {self.op} of {self.dtype}"
 
-    @property
+    @cached_property
     def kind(self) -> int:
-        """Return the number of the kind of call, which has to be the same on all workers."""
+        """The number of the kind of call, which has to be the same on all workers."""
         kind = _COLLECTIVES.index(self.collective.name)
         kind = kind * len(_DTYPES) + _DTYPES.index(self.dtype)
         kind = kind * len(REDUCE_OPS) + REDUCE_OPS.index(self.op)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from innet.errors import AllReduceError
 from innet.host import shared_exchange
+from innet.host.agreement import Call
 from innet.host.current_term import CurrentTerm
 from innet.host.fallback import Fallback
 from innet.host.fallback_path import FallbackPath
@@ -118,6 +119,15 @@ class Exchanges:
             return carrier(chunks, flags, operation, inspect=inspect)
 
         return self._carry_out(attempt, len(chunks))
+
+    def gather(self, call: Call, words: Integers) -> Integers | None:
+        """Return the words of all workers for a call, (workers, n) int32, given this worker's, (n,).
+
+        Return None if the workers share no memory: a maximum then gathers the words. Raises any
+        AllReduceError.
+        """
+        del call, words
+        return None
 
     def sum_portions(
         self,

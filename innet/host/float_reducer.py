@@ -70,8 +70,10 @@ class FloatReducer:
 
     def choose(self, text: str | None, key: Hashable, *, sparse: bool = False) -> QuantizerSpec:
         """Return the requested quantizer, or the default. Raises UsageError if it cannot be used."""
-        spec = self._spec if text is None else QuantizerSpec.read(text)
-        self._quantizer(spec)
+        spec = self._spec
+        if text is not None:
+            spec = QuantizerSpec.read(text)
+            self._quantizer(spec)
         if spec.feedback and sparse:
             raise UsageError(
                 f"quantizer {spec} uses error feedback, which cannot follow the rows of a sparse "

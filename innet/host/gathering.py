@@ -10,6 +10,7 @@ concerns its own element only.
 """
 
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -44,12 +45,19 @@ class Gathering:
         """True if the vector is small enough and its quantizer only rounds."""
         return self._size <= _MOST_CHUNKS * self._each and self.call.spec.rounds
 
-    def contribution(self, values: npt.NDArray[Any]) -> Integers:
-        """Return this worker's (chunks, lanes) int32 for a flat vector of `dtype`."""
+    def words(self, values: npt.NDArray[Any]) -> Integers:
+        """Return a flat vector of `dtype` as int32."""
+        return np.ascontiguousarray(values, self.dtype).view(np.int32)
+
+    def contribution(self, words: Integers) -> Integers:
+        """Return this worker's (chunks, lanes) int32 for its `words`."""
         chunks = self._empty.copy()
-        own = np.ascontiguousarray(values, self.dtype)
-        chunks.reshape(-1)[self._places[self.info.rank]] = own.view(np.int32)
+        chunks.reshape(-1)[self._places[self.info.rank]] = words
         return chunks
+
+    def complete(self, words: Integers) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return all workers' values, given their words, and a mask that includes all of them."""
+        return words.view(self.dtype), self._all_present
 
     def gathered(self, result: Reduction) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all workers' values, and a mask of those in the result, both (workers, size).
@@ -135,8 +143,7 @@ def float_sums(
     sums = [_exact_sum(column) for column in columns]
     if mean:
         sums = [each / len(column) for each, column in zip(sums, columns, strict=True)]
-    with np.errstate(over="ignore"):
-        return np.array(sums).astype(np.float32)
+    return np.array(array("f", sums))  # the array rounds, and makes what is too large infinite
 
 
 def _exact_sum(column: list[float]) -> float:

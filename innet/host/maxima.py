@@ -46,10 +46,12 @@ class Maxima:
         self, gathering: Gathering, values: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all workers' small vectors, and a mask of those that are in the result."""
+        call, words = gathering.call, gathering.words(values)
         if self._exchanges.private:
-            found = self._collect(gathering.call, values.view(np.int32)).view(values.dtype)
-            return found, np.ones(found.shape, np.bool_)
-        return gathering.gathered(self._maximum(gathering.contribution(values), gathering.call))
+            return gathering.complete(self._collect(call, words))
+        if (found := self._exchanges.gather(call, words)) is not None:
+            return gathering.complete(found)
+        return gathering.gathered(self._maximum(gathering.contribution(words), call))
 
     def _collect(self, call: Call, words: Integers) -> Integers:
         """Return the words of all workers, (workers, n) int32, given this worker's words, (n,).

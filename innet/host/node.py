@@ -1,9 +1,9 @@
-"""A node: the workers on one machine, which meet over Unix sockets and share memory.
+"""A node: the workers on one machine, which are connected by Unix sockets and share memory.
 
-The workers of a node are connected in pairs. The last of them to arrive at a meeting point tells
-the others on these connections. A worker that has failed tells them, too. When a process ends,
-however it ends, the kernel closes its connections, and the others notice at once. The memory has no
-name. The kernel frees it with its last user, so a killed process leaves nothing behind.
+The workers of a node meet in shared memory (:mod:`innet.host.node_meetings`). They are also connected in
+pairs. A worker that has failed tells the others on these connections. When a process ends, however it
+ends, the kernel closes its connections, and the others notice at once. The memory has no name. The
+kernel frees it with its last user, so a killed process leaves nothing behind.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import NamedTuple
 
 from innet import errors
 from innet.errors import AgentClosed, AllReduceError, NeighbourLost
 from innet.host.job import WorkerInfo
+from innet.host.node_meetings import DESCRIPTORS, Meetings, make_descriptors, memory_size
 from innet.host.waker import Waker
 from innet.machine.forks import close_in_children
 
@@ -32,19 +32,8 @@ PIECE_BYTES = 1 << 24
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _HELLO = struct.Struct("<q")
-_ALL_HERE = struct.Struct("<cq")
-_ARRIVED, _FAILED = b"A", b"F"
-_LINE = 64  # bytes
 _MOST_BYTES = 4096  # of a message
 _LONGEST_TEXT = 300  # characters of an error, each of which takes up to twelve bytes
-
-
-class Arrival(NamedTuple):
-    """The array that a worker brings to a meeting, (rows, lanes) int32, and its operation."""
-
-    rows: int
-    lanes: int
-    operation: int
 
 
 @dataclass(frozen=True)
@@ -101,96 +90,67 @@ class Entrance:
                     peers[index] = stack.enter_context(visitor)
                 else:
                     visitor.close()
-            shared, tokens = _memory(place, peers)
+            shared, descriptors = _memory(place, peers)
             stack.pop_all()
         for peer in peers.values():
             peer.setblocking(False)
-        return Node(place, peers, shared, tokens)
+        return Node(place, peers, shared, descriptors)
 
 
 class Node:
-    """The connections of a worker to the others of its `place`, and their `memory`.
+    """The connections of a worker to the others of its `place`, their `meetings`, and their `memory`.
 
     `memory` has a piece of :data:`PIECE_BYTES` for each worker, and one more. Use a node from one
     thread.
     """
 
     def __init__(
-        self, place: Place, peers: Mapping[int, socket.socket], shared: mmap.mmap, tokens: int
+        self,
+        place: Place,
+        peers: Mapping[int, socket.socket],
+        shared: mmap.mmap,
+        descriptors: Sequence[int],
     ) -> None:
         self.place = place
-        self._peers, self._tokens = dict(sorted(peers.items())), tokens
-        self._meetings = _Meetings(shared, len(place.ranks))
-        self.memory = memoryview(shared)[_Meetings.size(len(place.ranks)) :]
-        self._number = 0  # of the last meeting at which this worker has arrived
-        self._told = 0  # the last meeting that is known to be complete
+        workers = len(place.ranks)
+        self._peers = dict(sorted(peers.items()))
+        self.meetings = Meetings(shared, workers, place.index, descriptors)
+        self.memory = memoryview(shared)[memory_size(workers) :]
         self._problems: dict[int, AllReduceError] = {}
-        self._failed = False
+        self._failed = self._closed = False
         self._indices = {peer.fileno(): index for index, peer in self._peers.items()}
-        self._poll = select.poll()
-        for descriptor in self._indices:
-            self._poll.register(descriptor, select.POLLIN)
+        self._polls = [self._polling(signal) for signal in self.meetings.signals]
         close_in_children(self)
-
-    def arrive(self, arrival: Arrival) -> None:
-        """Arrive at the next meeting point. The last worker to arrive tells the others."""
-        self._number += 1
-        self._meetings.note(self._number, self.place.index, arrival)
-        try:
-            os.eventfd_read(self._tokens)  # one worker does not get a token: the last
-        except BlockingIOError:
-            os.eventfd_write(self._tokens, len(self._peers))
-            self._meetings.complete(self._number)
-            self._told = self._number
-            self._tell(_ALL_HERE.pack(_ARRIVED, self._number))
-
-    @property
-    def complete(self) -> bool:
-        """Return whether all workers are known to have arrived, as of the last :meth:`check`."""
-        return self._told >= self._number
 
     @property
     def late(self) -> Sequence[int]:
-        """Return the ranks that have not arrived at the meeting point."""
-        return [
-            self.place.ranks[index]
-            for index in self._peers
-            if not self._meetings.has(self._number, index)
-        ]
+        """Return the ranks that have not arrived at the meeting."""
+        return [self.place.ranks[index] for index in self._peers if not self.meetings.has(index)]
+
+    def wait(self, waker: Waker, seconds: float) -> bool:
+        """Wait until all have arrived, `waker` wakes, or so many seconds are over.
+
+        Return whether all have arrived. Raises the error of a worker that has failed, or NeighbourLost if
+        one has ended. If all have arrived, an end does not count before the next meeting.
+        """
+        poll = self._polls[self.meetings.turn]
+        poll.register(waker.descriptor, select.POLLIN)
+        if waker.descriptor in self._read(poll, 0 if self._problems else seconds):
+            waker.reset()
+        return self._all_here()
 
     def check(self) -> None:
-        """Read what the others tell. Raises their error, or NeighbourLost if one has ended.
-
-        If all have arrived at the meeting point, an end does not count before the next meeting.
-        """
-        if not self.complete:
-            self._read()
-            # One that has ended may have heard of the last arrival before this worker did, or the last to
-            # arrive may have ended or been stopped before it told this worker.
-            if self._meetings.is_complete(self._number):
-                self._told = self._number
-            else:
-                self._raise_problem()
+        """Do the same as :meth:`wait`, without a wait."""
+        self._read(self._polls[self.meetings.turn], 0)
+        self._all_here()
 
     def check_all(self) -> None:
-        """Read from all, between two meetings. Raises the errors of :meth:`check`.
+        """Read from all, between two meetings. Raises the errors of :meth:`wait`.
 
         No worker gets past the next meeting without this one. So an end of any worker is an error.
         """
-        self._read()
+        self._read(self._polls[self.meetings.turn], 0)
         self._raise_problem()
-
-    def wait(self, waker: Waker, seconds: float) -> None:
-        """Return when there is something to read, when `waker` wakes, or after so many seconds."""
-        self._poll.register(waker.descriptor, select.POLLIN)
-        ready = self._poll.poll(seconds * 1000)
-        if any(descriptor == waker.descriptor for descriptor, _ in ready):
-            waker.reset()
-
-    @property
-    def alike(self) -> bool:
-        """Return whether all workers have brought the same to the meeting point."""
-        return self._meetings.alike(self._number)
 
     def fail(self, problem: BaseException) -> None:
         """Tell the others that this worker has failed; only the first problem counts.
@@ -203,34 +163,40 @@ class Node:
             if problem not in self._problems.values():
                 text = f"worker {self.place.ranks[self.place.index]}, on the same node: {text}"
             content = [type(problem).__name__, text[:_LONGEST_TEXT]]
-            self._tell(_FAILED + json.dumps(content).encode())
+            message = json.dumps(content).encode()
+            for peer in self._peers.values():
+                with contextlib.suppress(OSError):  # the next read notices a worker that has ended
+                    peer.send(message, socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
         """Close the connections. The memory lasts as long as an array in it."""
+        if self._closed:
+            return
+        self._closed = True
         for peer in self._peers.values():
             peer.close()
-        if self._tokens >= 0:
-            os.close(self._tokens)
-            self._tokens = -1
+        self.meetings.close()
 
-    def _read(self) -> None:
-        for descriptor, _ in self._poll.poll(0):
+    def _polling(self, signal: int) -> select.poll:
+        poll = select.poll()
+        for descriptor in (signal, *self._indices):
+            poll.register(descriptor, select.POLLIN)
+        return poll
+
+    def _read(self, poll: select.poll, seconds: float) -> Sequence[int]:
+        """Read what the others tell, within so many seconds. Return the descriptors that were ready."""
+        ready = [descriptor for descriptor, _ in poll.poll(seconds * 1000)]
+        for descriptor in ready:
             if (index := self._indices.get(descriptor, -1)) >= 0:
                 with contextlib.suppress(BlockingIOError):
                     self._take(index, _received(self._peers[index]))
-
-    def _tell(self, message: bytes) -> None:
-        for peer in self._peers.values():
-            with contextlib.suppress(OSError):  # the next read notices a worker that has ended
-                peer.send(message, socket.MSG_NOSIGNAL)
+        return ready
 
     def _take(self, index: int, message: bytes) -> None:
-        if message.startswith(_ARRIVED):
-            self._told = max(self._told, _ALL_HERE.unpack(message)[1])
-            return
-        self._poll.unregister(self._peers[index])
+        for poll in self._polls:
+            poll.unregister(self._peers[index])
         if message:
-            name, text = json.loads(message[1:])
+            name, text = json.loads(message)
             kind = vars(errors).get(name, NeighbourLost)
             if issubclass(kind, AgentClosed) or not issubclass(kind, AllReduceError):
                 kind = NeighbourLost
@@ -240,54 +206,16 @@ class Node:
             text = f"worker {rank}, on the same node, has ended: join again"
             self._problems[index] = NeighbourLost(text)
 
+    def _all_here(self) -> bool:
+        """Return whether all have arrived. If not, raise the error of one that will not."""
+        # One that has ended may have heard of the last arrival before this worker did.
+        if not (complete := self.meetings.look()):
+            self._raise_problem()
+        return complete
+
     def _raise_problem(self) -> None:
         for problem in self._problems.values():
             raise problem
-
-
-class _Meetings:
-    """The meetings of a node's workers, in shared memory.
-
-    The first word is the number of the last complete meeting. Behind it are the numbers of each
-    worker's last two meetings, and what the worker has brought to them. Two are enough: a worker comes
-    to a meeting only after all have come to the one before.
-    """
-
-    def __init__(self, shared: mmap.mmap, workers: int) -> None:
-        self._workers = workers
-        self._words = memoryview(shared)[: self.size(workers)].cast("q")
-
-    @staticmethod
-    def size(workers: int) -> int:
-        """Return the bytes of memory for the meetings of so many workers."""
-        return -(-(_LINE + 2 * workers * _LINE) // mmap.PAGESIZE) * mmap.PAGESIZE
-
-    def note(self, number: int, index: int, arrival: Arrival) -> None:
-        """Note what a worker brings to a meeting."""
-        at = self._at(number, index)
-        self._words[at + 1], self._words[at + 2], self._words[at + 3] = arrival
-        self._words[at] = number
-
-    def alike(self, number: int) -> bool:
-        """Return whether all workers have brought the same to a meeting."""
-        places = (self._at(number, index) for index in range(self._workers))
-        brought = [self._words[at + 1 : at + 4] for at in places]
-        return all(each == brought[0] for each in brought)
-
-    def has(self, number: int, index: int) -> bool:
-        """Return whether a worker has come to a meeting."""
-        return self._words[self._at(number, index)] == number
-
-    def complete(self, number: int) -> None:
-        """Note that all workers have come to a meeting."""
-        self._words[0] = number
-
-    def is_complete(self, number: int) -> bool:
-        """Return whether all workers have come to a meeting."""
-        return self._words[0] >= number
-
-    def _at(self, number: int, index: int) -> int:
-        return (1 + 2 * index + number % 2) * _LINE // 8
 
 
 def _abstract(name: str) -> str:
@@ -342,30 +270,33 @@ def _is_ours(peer: socket.socket) -> bool:
     return bool(_CREDENTIALS.unpack(content)[1] == os.geteuid())
 
 
-def _memory(place: Place, peers: Mapping[int, socket.socket]) -> tuple[mmap.mmap, int]:
-    """Return the node's memory and tokens, which its first worker makes and passes to the others.
+def _memory(place: Place, peers: Mapping[int, socket.socket]) -> tuple[mmap.mmap, Sequence[int]]:
+    """Return the node's memory, and the descriptors of its meetings.
 
-    The size of the memory is sealed, so that access to it never fails.
+    The first worker makes both, and passes them to the others. The size of the memory is sealed, so that
+    access to it never fails.
     """
     workers = len(place.ranks)
-    size = _Meetings.size(workers) + (workers + 1) * PIECE_BYTES
+    size = memory_size(workers) + (workers + 1) * PIECE_BYTES
     with contextlib.ExitStack() as stack:
         if place.index:
-            files = socket.recv_fds(peers[0], 1, 2, socket.MSG_CMSG_CLOEXEC)[1]
-            for each in files:
-                stack.callback(os.close, each)
-            if len(files) < 2:
-                raise ConnectionError("the first worker of the node has ended")
-            memory, tokens = files
+            files = socket.recv_fds(peers[0], 1, 1 + DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)[1]
         else:
-            memory = os.memfd_create("innet-node", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            stack.callback(os.close, memory)
-            tokens = os.eventfd(workers - 1, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            stack.callback(os.close, tokens)
+            files = [os.memfd_create("innet-node", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)]
+            files += make_descriptors(workers)
+        for each in files:
+            stack.callback(os.close, each)
+        if len(files) < 1 + DESCRIPTORS:
+            raise ConnectionError("the first worker of the node has ended")
+        memory, *descriptors = files
+        if not place.index:
             os.ftruncate(memory, size)
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
             for peer in peers.values():
-                socket.send_fds(peer, [b"M"], [memory, tokens])
+                socket.send_fds(peer, [b"M"], files)
         if os.fstat(memory).st_size != size:
             raise OSError("the node's memory has another size: the workers' versions differ")
-        return mmap.mmap(memory, size), os.dup(tokens)
+        shared = mmap.mmap(memory, size)
+        stack.pop_all()
+    os.close(memory)
+    return shared, descriptors

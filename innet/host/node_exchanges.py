@@ -13,21 +13,24 @@ only once.
 The first slice begins with the first row, so the nodes' first workers see whether the workers disagree.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
 from innet.errors import JobEnded, UnsupportedTensor, WorkersDisagree
 from innet.host import memory
+from innet.host.agreement import Call
 from innet.host.exchanges import Exchanges
 from innet.host.fallback import Fallback
 from innet.host.integers import Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
 from innet.host.link import Link
-from innet.host.node import Arrival, Node
+from innet.host.node import Node
 from innet.host.node_tables import Table, common, tables
 from innet.host.paths import Inspect
 from innet.host.portions import Portions
@@ -43,6 +46,12 @@ if TYPE_CHECKING:
 
 
 _WAYS = np.uint16(Flag.CARRIED | Flag.WANTED)
+_GATHERING = -1  # no operation has this number
+_DIFFERENT = (
+    "the workers of a node make different exchanges at once: let all of them make the same calls, in "
+    "the same order"
+)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,7 @@ class NodeExchanges(Exchanges):
         self._node, self._group = node, node.place.info(info)
         self._tables = tables(node, info.lanes)
         self._next_table = cycle(self._tables)
+        self._alone = node.place.has_all  # whether the node has all workers of the group
         self._stragglers = StragglerLog(self._group)
         self._done_alone = 0  # exchanges within the node, which no term counts
 
@@ -129,6 +139,12 @@ class NodeExchanges(Exchanges):
         every = range(len(chunks))
         result = _empty(chunks, len(every), every)
         return self._reduce(_Exchange(chunks, flags, every, every, operation, result, inspect))
+
+    def gather(self, call: Call, words: Integers) -> Integers | None:
+        """Do the same as :meth:`Exchanges.gather`, if the node has all workers of the group."""
+        if not self._alone:
+            return None
+        return self._carry_out_in_node(1, partial(self._gather, call, words))
 
     def sum_portions(
         self,
@@ -190,36 +206,49 @@ class NodeExchanges(Exchanges):
         super().give_up(problem)
         self._node.fail(problem)
 
-    @property
-    def _alone(self) -> bool:
-        """Return whether the node has all workers of the group."""
-        return self._node.place.has_all
-
     def _reduce(self, exchange: _Exchange) -> Reduction:
-        """Reduce an array piece by piece. If this fails, tell the node's other workers."""
-        self._first_error.check()
-        count, each, unread = len(exchange.flags), self._tables[0].rows, None
-        if self._alone:  # otherwise, progress is that of the exchanges with the other nodes
-            self._begun, self._chunks = monotonic(), count
+        """Reduce an array piece by piece."""
         exchange.result.counts[:] = self._group.workers
+        self._carry_out_in_node(len(exchange.flags), partial(self._reduce_pieces, exchange))
+        exchange.result.freeze()
+        return exchange.result
+
+    def _carry_out_in_node(self, chunks: int, work: Callable[[], Result]) -> Result:
+        """Return the result of an exchange's work. If it fails, tell the node's other workers."""
+        self._first_error.check()
+        if self._alone:  # otherwise, progress is that of the exchanges with the other nodes
+            self._begun, self._chunks = monotonic(), chunks
         try:
             with self._first_error:
-                for first in range(0, count, each):
-                    piece = range(first, min(first + each, count))
-                    unread = self._reduce_piece(exchange, piece, next(self._next_table), unread)
-                if unread:
-                    self._meet(Arrival(0, self._info.lanes, exchange.operation))
-                    unread.take(exchange)
+                result = work()
         except BaseException as problem:
             self._node.fail(problem)
             raise
         finally:
             if self._alone:
                 self._chunks = 0
-        if self._alone and count:
+        if self._alone and chunks:
             self._done_alone += 1
-        exchange.result.freeze()
-        return exchange.result
+        return result
+
+    def _gather(self, call: Call, words: Integers) -> Integers:
+        """Gather the words of the node's workers, which are all of the group."""
+        table, first = next(self._next_table), call.words
+        table.give_words(first, words)
+        start = len(first)
+        if not self._meet(call.size, call.kind, _GATHERING):
+            call.check(table.words(start).max(axis=0))
+            raise WorkersDisagree(_DIFFERENT)
+        return table.words(start + len(words))[:, start:].copy()
+
+    def _reduce_pieces(self, exchange: _Exchange) -> None:
+        count, each, unread = len(exchange.flags), self._tables[0].rows, None
+        for first in range(0, count, each):
+            piece = range(first, min(first + each, count))
+            unread = self._reduce_piece(exchange, piece, next(self._next_table), unread)
+        if unread:
+            self._meet(0, self._info.lanes, exchange.operation)
+            unread.take(exchange)
 
     def _reduce_piece(
         self, exchange: _Exchange, piece: range, table: Table, unread: _Unread | None
@@ -231,8 +260,8 @@ class NodeExchanges(Exchanges):
         once, and the method returns None.
         """
         table.give(exchange.chunks, exchange.flags, piece, exchange.sent)
-        brought = Arrival(len(piece), table.lanes, exchange.operation)
-        alike = self._meet(brought)
+        brought = len(piece), table.lanes, exchange.operation
+        alike = self._meet(*brought)
         if unread:
             unread.take(exchange)
         # If they are not alike, the first row shows all workers of the group how their calls differ.
@@ -250,11 +279,8 @@ class NodeExchanges(Exchanges):
             self._combine_part(table, rows, exchange.operation, inspect, portioned=portioned)
             if alike:
                 return _Unread(piece, table)
-            self._meet(brought)
-        raise WorkersDisagree(
-            "the workers of a node make different exchanges at once: let all of them make the same "
-            "calls, in the same order"
-        )
+            self._meet(*brought)
+        raise WorkersDisagree(_DIFFERENT)
 
     def _combine_part(
         self,
@@ -286,24 +312,27 @@ class NodeExchanges(Exchanges):
                 done = super().all_reduce(lanes, others, operation, inspect)
         table.put(own, done.lanes, done.flags)
 
-    def _meet(self, brought: Arrival) -> bool:
-        """Wait for the node's other workers. Return whether all have brought arrays of one shape."""
-        self._node.arrive(brought)
+    def _meet(self, *brought: int) -> bool:
+        """Wait for the node's other workers. Return whether all have brought the same three numbers."""
+        self._follow()  # other nodes may lack the last result
+        self._limits.check_membership()
+        meetings = self._node.meetings
+        meetings.arrive(*brought)
+        if not meetings.complete:
+            self._await_others()
+        if self._alone:
+            self._begun = monotonic()  # the exchange goes on
+        return meetings.alike
+
+    def _await_others(self) -> None:
         waited = Stopwatch(monotonic)
-        while True:
-            self._follow()  # other nodes may lack the last result
+        while not self._node.wait(self._waker, 1.0):
+            self._follow()
             self._limits.check_membership()
-            self._node.check()
-            if self._node.complete:
-                break
             seconds, late = waited.look(), self._node.late
             self._stragglers.note(seconds, late)
             self._limits.check_node(seconds, late)
-            self._node.wait(self._waker, 1.0)
         self._stragglers.over()
-        if self._alone:
-            self._begun = monotonic()  # the exchange goes on
-        return self._node.alike
 
 
 def _empty(chunks: Integers | Scaling, count: int, received: range) -> Reduction:

@@ -52,6 +52,9 @@ class Table:
             (workers + 1, self.rows), np.uint16, node.memory, first + self.rows * row,
             strides=(size, _FLAG_BYTES),
         )  # fmt: skip
+        self._words: Integers = np.ndarray(
+            (workers, self.rows * lanes), np.int32, node.memory, first, strides=(size, LANE_BYTES)
+        )
 
     def give(self, chunks: Integers | Scaling, flags: Flags, piece: range, sent: range) -> None:
         """Put a piece of a contribution on the table. `chunks` has a row for each chunk in `sent`."""
@@ -60,6 +63,17 @@ class Table:
         own = self._flags[self._index, : len(piece)]
         own[:] = flags[piece.start : piece.stop] & ~_CARRIED
         own[here] |= _CARRIED
+
+    def give_words(self, first: Integers, words: Integers) -> None:
+        """Put a few words on the table, with others before them, so that they begin the first row."""
+        own, start = self._words[self._index], len(first)
+        own[:start] = first
+        own[start : start + len(words)] = words
+        self._flags[self._index, 0] = _CARRIED
+
+    def words(self, count: int) -> Integers:
+        """Return the first words of all workers, (workers, count)."""
+        return self._words[:, :count]
 
     def part(self, rows: int) -> slice:
         """Return this worker's part of so many rows. It is empty if there are too few for all."""

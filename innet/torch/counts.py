@@ -19,17 +19,17 @@ class Way(NamedTuple):
     reason: str
 
 
-_counts: Counter[Way] = Counter()
+_counts: Counter[tuple[str, str, str]] = Counter()
 _lock = threading.Lock()
 
 
 def count(collective: str, by: str, reason: str = "") -> None:
     """Note that a collective begins."""
     with _lock:
-        _counts[Way(collective, by, reason)] += 1
+        _counts[collective, by, reason] += 1
 
 
 def carried() -> Mapping[Way, int]:
     """Return how many collectives of all groups this process has begun, by carrier."""
     with _lock:
-        return dict(_counts)
+        return {Way(*each): number for each, number in _counts.items()}

@@ -30,10 +30,11 @@ def switch_op(
 
     With `sparse`, the collective may be of a sparse tensor.
     """
-    way = next((way for each, way in _BY_SWITCH.items() if op == each), None)
-    if way is None:
+    for each, (found, dtypes) in _BY_SWITCH.items():  # noqa: B007 - the loop ends with those of `op`
+        if op == each:
+            break
+    else:
         return None, "operation"
-    found, dtypes = way
     if not tensors or tensors[0].dtype not in dtypes:
         return None, "dtype"
     if not _one_device(tensors):

@@ -10,10 +10,11 @@ from nodes import met
 from waiting import WITHIN, until
 
 from innet.errors import AgentClosed, AllReduceError, NeighbourLost, WorkersDisagree
-from innet.host.node import Arrival, Entrance, Node, Place
+from innet.host.node import Entrance, Node, Place
+from innet.host.node_meetings import Meetings
 from innet.host.waker import Waker
 
-BROUGHT = Arrival(3, 64, 1)
+BROUGHT = 3, 64, 1
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def three() -> Iterator[list[Node]]:
 def problem(node: Node) -> AllReduceError:
     """Return the error that a node's next meeting ends with."""
     found: list[AllReduceError] = []
-    node.arrive(BROUGHT)
+    node.meetings.arrive(*BROUGHT)
 
     def raised() -> bool:
         try:
@@ -47,52 +48,62 @@ def test_they_share_memory(three: list[Node]):
 def test_all_learn_who_is_late_and_whether_all_bring_the_same(three: list[Node]):
     first, second, third = three
     for _ in range(3):
-        first.arrive(BROUGHT)
-        third.arrive(Arrival(4, 64, 1))
+        first.meetings.arrive(*BROUGHT)
+        third.meetings.arrive(4, 64, 1)
         first.check()
-        assert not first.complete
+        assert not first.meetings.complete
         assert first.late == [1]
-        second.arrive(BROUGHT)
-        assert second.complete
+        second.meetings.arrive(*BROUGHT)
+        assert second.meetings.complete
         for node in (first, third):
-            until(lambda node=node: node.check() or node.complete)
+            until(lambda node=node: node.check() or node.meetings.complete)
             assert not node.late
-        assert not any(node.alike for node in three)
+        assert not any(node.meetings.alike for node in three)
     for node in three:
-        node.arrive(BROUGHT)
-    assert all(node.alike for node in three)
+        node.meetings.arrive(*BROUGHT)
+    assert all(node.meetings.alike for node in three)
 
 
 def test_who_waits_is_woken_by_the_last_arrival_and_by_its_waker(three: list[Node]):
     first, second, third = three
-    first.arrive(BROUGHT)
-    third.arrive(BROUGHT)
+    first.meetings.arrive(*BROUGHT)
+    third.meetings.arrive(*BROUGHT)
     with contextlib.closing(Waker()) as waker, ThreadPoolExecutor(1) as pool:
-        for wake in (waker.wake, lambda: second.arrive(BROUGHT)):
+        for wake in (waker.wake, lambda: second.meetings.arrive(*BROUGHT)):
             first.check()
-            assert not first.complete
+            assert not first.meetings.complete
             waiting = pool.submit(first.wait, waker, 2 * WITHIN)
             wake()
             waiting.result(WITHIN)
     first.check()
-    assert first.complete
+    assert first.meetings.complete
 
 
-def arrive_without_telling(node: Node) -> None:
-    """Let the last to arrive be held up before it tells the others."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Node, "_tell", lambda *_: None)
-        node.arrive(BROUGHT)
-
-
-def test_one_that_is_not_told_looks_into_the_memory(three: list[Node]):
+def test_who_is_woken_for_another_reason_goes_on_waiting(three: list[Node]):
     first, second, third = three
-    first.arrive(BROUGHT)
-    second.arrive(BROUGHT)
-    arrive_without_telling(third)
-    for node in three:
-        node.check()
-        assert node.complete
+    first.meetings.arrive(*BROUGHT)
+    with contextlib.closing(Waker()) as waker:
+        waker.wake()
+        assert not first.wait(waker, WITHIN)
+        assert not first.wait(waker, 0)
+        for node in (second, third):
+            node.meetings.arrive(*BROUGHT)
+        assert first.wait(waker, WITHIN)
+
+
+def test_if_the_last_to_arrive_ends_before_it_signals_nobody_takes_the_meeting_for_complete(
+    three: list[Node],
+):
+    first, second, third = three
+    first.meetings.arrive(*BROUGHT)
+    second.meetings.arrive(*BROUGHT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Meetings, "_signal", lambda _: None)
+        third.meetings.arrive(*BROUGHT)
+    third.close()
+    for node in (first, second):
+        with pytest.raises(NeighbourLost, match="worker 2, on the same node, has ended"):
+            node.check()
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -113,8 +124,8 @@ def test_a_problem_of_a_neighbour_is_passed_on_in_its_own_words(three: list[Node
 
 def test_an_end_before_all_have_arrived_is_noticed(three: list[Node]):
     first, second, _ = three
-    first.arrive(BROUGHT)  # never read: the connection breaks rather than ends
-    second.arrive(BROUGHT)
+    first.meetings.arrive(*BROUGHT)  # never read: the connection breaks rather than ends
+    second.meetings.arrive(*BROUGHT)
     second.close()
     for check in (first.check, first.check_all):
         with pytest.raises(NeighbourLost, match="worker 1, on the same node, has ended"):
@@ -122,16 +133,16 @@ def test_an_end_before_all_have_arrived_is_noticed(three: list[Node]):
 
 
 def test_an_end_after_all_have_arrived_counts_at_the_next_meeting(three: list[Node]):
-    """It does also if the last to arrive has told the one that ends, but not yet this worker."""
+    """It does also if this worker reads of the end before it looks whether all have arrived."""
     first, second, third = three
-    first.arrive(BROUGHT)
-    third.arrive(BROUGHT)
-    arrive_without_telling(second)
+    first.meetings.arrive(*BROUGHT)
+    third.meetings.arrive(*BROUGHT)
+    second.meetings.arrive(*BROUGHT)
     third.close()
     first.check()
-    assert first.complete
-    assert first.alike
-    first.arrive(BROUGHT)
+    assert first.meetings.complete
+    assert first.meetings.alike
+    first.meetings.arrive(*BROUGHT)
     with pytest.raises(NeighbourLost, match="worker 2, on the same node, has ended"):
         first.check()
 

@@ -1,0 +1,96 @@
+"""The meetings of a node's workers: they wait for each other in shared memory.
+
+At each meeting, every worker writes into the memory what it brings, and takes a token from an eventfd.
+There is one token less than workers. The one that gets none is the last: it puts the tokens back, and
+signals to the others on another eventfd, of which each reads its share.
+
+Two meetings take turns, each with words and a signal of its own. That is enough, because a worker comes
+to a meeting only after all have come to the one before, and comes to that one only after it has read its
+share of the signal before it.
+"""
+
+import mmap
+import os
+import struct
+from collections.abc import Sequence
+
+_TURNS = 2
+_LINE = 64  # bytes of a cache line, so that workers do not write to the same one
+_WORDS = struct.Struct("=4q")  # the meeting's number, and what a worker brings
+DESCRIPTORS = 1 + _TURNS
+"""The number of descriptors that a node's meetings need."""
+
+
+class Meetings:
+    """The meetings of so many `workers`, of which this one has the position `index`.
+
+    Their words are at the start of the memory `shared`. The `descriptors` are those of
+    :func:`make_descriptors`. `complete` tells whether all workers are known to have come. Then
+    ``signals[turn]`` could be read, until this worker has looked.
+    """
+
+    def __init__(
+        self, shared: mmap.mmap, workers: int, index: int, descriptors: Sequence[int]
+    ) -> None:
+        self._shared, self._others = shared, workers - 1
+        self._tokens, *self.signals = descriptors
+        lines = [
+            [(turn * workers + each) * _LINE for each in range(workers)] for turn in range(_TURNS)
+        ]
+        self._own = [of_turn[index] for of_turn in lines]
+        self._spans = [[(at, at + _WORDS.size) for at in of_turn] for of_turn in lines]
+        self._number = self.turn = 0
+        self.complete = True
+
+    def arrive(self, *brought: int) -> None:
+        """Come to the next meeting, with three numbers. The last worker to come signals to the others."""
+        self._number += 1
+        self.turn = turn = self._number % _TURNS
+        _WORDS.pack_into(self._shared, self._own[turn], self._number, *brought)
+        try:
+            os.eventfd_read(self._tokens)
+            self.complete = False
+        except BlockingIOError:
+            os.eventfd_write(self._tokens, self._others)
+            self._signal()
+            self.complete = True
+
+    def look(self) -> bool:
+        """Return whether all workers have come."""
+        if not self.complete:
+            try:
+                os.eventfd_read(self.signals[self.turn])
+                self.complete = True
+            except BlockingIOError:
+                pass
+        return self.complete
+
+    @property
+    def alike(self) -> bool:
+        """Return whether all workers have brought the same."""
+        shared = self._shared
+        return len({shared[start:end] for start, end in self._spans[self.turn]}) == 1
+
+    def has(self, index: int) -> bool:
+        """Return whether a worker has come."""
+        number, *_ = _WORDS.unpack_from(self._shared, self._spans[self.turn][index][0])
+        return bool(number == self._number)
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for each in (self._tokens, *self.signals):
+            os.close(each)
+
+    def _signal(self) -> None:
+        os.eventfd_write(self.signals[self.turn], self._others)
+
+
+def memory_size(workers: int) -> int:
+    """Return the bytes of memory for the meetings of so many workers, whole pages."""
+    return -(-_TURNS * workers * _LINE // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def make_descriptors(workers: int) -> list[int]:
+    """Return the eventfds of so many workers' meetings: one for tokens, and the signals."""
+    flags = os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC
+    return [os.eventfd(content, flags) for content in (workers - 1, *[0] * _TURNS)]
