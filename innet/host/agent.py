@@ -237,8 +237,8 @@ class Agent(Collectives):
         call fails, the tensor's content is undefined. `collective` names the caller's collective,
         which has to be the same on all workers. With a `part`, the result is flat and has only these
         elements. Each worker may ask for a different part. `finish` turns the reduced tensor into the
-        future's result, before any later all-reduce begins. With `wait`, this thread may carry out the
-        call itself. The future is then done when this method returns.
+        future's result, before any later all-reduce begins. With `wait`, the future is done when this
+        method returns, and this thread may carry out the call itself.
         """
         open_fallback = self._fallback is not None and not self.private
         by_switch = summed_by_switch(tensor, op, fallback=open_fallback)
@@ -268,11 +268,10 @@ class Agent(Collectives):
         stream = None if tensor is None else self._side_streams.after(tensor)
         call = _Call(_CallFuture(), work, finish, stream)
         if wait:
-            self._calls.serve(call)
+            self._calls.serve(call, partial(self._await_end, call))
         else:
             self._calls.put(call)
-        if self._closed and self._calls.done:
-            _refuse(self._calls.left())  # another thread has closed the agent
+            self._refuse_if_closed()
         return call.future
 
     def close(self, *, abandon: bool = False, problem: BaseException | None = None) -> None:
@@ -330,6 +329,15 @@ class Agent(Collectives):
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the result gets it
             self._note(problem)
             return partial(call.future.set_exception, problem)
+
+    def _await_end(self, call: _Call) -> None:
+        self._refuse_if_closed()
+        call.future.exception()
+
+    def _refuse_if_closed(self) -> None:
+        """Refuse calls that nobody serves, because another thread has closed the agent meanwhile."""
+        if self._closed and self._calls.done:
+            _refuse(self._calls.left())
 
     def _note(self, problem: BaseException) -> None:
         """Leave the job after an error that only this worker has."""

@@ -39,6 +39,7 @@ class CallQueue(Generic[Call]):
         self._server: int | None = None  # the thread that serves a call
         self._runner: int | None = None  # the agent's thread
         self._settling: int | None = None  # the agent's thread, while it runs callbacks
+        self._callers: list[int] = []  # the threads that wait for calls of theirs, or serve them
         self._successors: list[threading.Thread] = []
         self._ended = False
         self.done = False  # whether the agent's thread has ended
@@ -46,7 +47,8 @@ class CallQueue(Generic[Call]):
     @property
     def serving_here(self) -> bool:
         """Return whether this thread is in the midst of a call, as in a signal handler or a callback."""
-        return self._server == threading.get_ident()
+        own = threading.get_ident()
+        return own == self._server or own in self._callers
 
     def put(self, call: Call) -> None:
         """Let the agent's thread serve a call."""
@@ -56,8 +58,8 @@ class CallQueue(Generic[Call]):
         else:
             self._waker.wake()
 
-    def serve(self, call: Call) -> None:
-        """Serve a call in this thread if that saves a wait. Otherwise put it, as :meth:`put` does.
+    def serve(self, call: Call, await_end: Callable[[], object]) -> None:
+        """Serve a call in this thread if that saves a wait. Otherwise put it, and then `await_end`.
 
         Raises UsageError if this thread is in the midst of another call: each would wait for the other.
         """
@@ -69,14 +71,19 @@ class CallQueue(Generic[Call]):
             )
         known = self._waker.count
         idle = not self._calls and not self._turn.locked()
-        if idle:
-            with self._turn:  # released even if a signal handler raises an error
-                if idle := not (self._calls or self._ended):
-                    self._serve_now(call)
-        if not idle:
-            self.put(call)
-        elif self._calls or self._waker.count != known:
-            self._waker.wake()  # this call may have used up a wake-up of the agent's thread
+        self._callers.append(own)
+        try:
+            if idle:
+                with self._turn:  # released even if a signal handler raises an error
+                    if idle := not (self._calls or self._ended):
+                        self._serve_now(call)
+            if not idle:
+                self.put(call)
+                await_end()
+            elif self._calls or self._waker.count != known:
+                self._waker.wake()  # this call may have used up a wake-up of the agent's thread
+        finally:
+            self._callers.remove(own)
 
     def run(self) -> None:
         """Serve all calls that are put until :meth:`end`."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from innet.errors import UnsupportedTensor, UsageError
 from innet.host.agreement import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Collective
 from innet.host.exchanges import Exchanges
+from innet.host.integers import Bytes
 from innet.host.job import WorkerInfo
-from innet.host.moves import Bytes, Moves
+from innet.host.moves import Moves
 from innet.host.reducer import Reducer
 from innet.host.tensors import (
     ReduceOp,

@@ -20,7 +20,7 @@ from innet.host.fallback import Fallback
 from innet.host.fallback_path import FallbackPath
 from innet.host.first_error import FirstError
 from innet.host.inquiries import Inquiries
-from innet.host.integers import Flags, Integers, Reduction
+from innet.host.integers import Bytes, Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Path, Term, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.paths import Inspect, Paths
@@ -120,14 +120,15 @@ class Exchanges:
 
         return self._carry_out(attempt, len(chunks))
 
-    def gather(self, call: Call, words: Integers) -> Integers | None:
-        """Return the words of all workers for a call, (workers, n) int32, given this worker's, (n,).
+    def gather(self, call: Call, content: Bytes, ranks: range, into: Bytes) -> bool:
+        """Gather the bytes of some ranks `into` (ranks, size), given this worker's `content`, (size,).
 
-        Return None if the workers share no memory: a maximum then gathers the words. Raises any
+        Each worker may want the bytes of other ranks. The content of a rank that nobody wants may be
+        empty. Return False, and do nothing, unless all workers of the group share memory. Raises any
         AllReduceError.
         """
-        del call, words
-        return None
+        del call, content, ranks, into
+        return False
 
     def sum_portions(
         self,

@@ -14,6 +14,7 @@ Flags = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.uint16]
 Bitmaps = npt.NDArray[np.uint64]
 Bits = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,12 @@ class Maxima:
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all workers' small vectors, and a mask of those that are in the result."""
         call, words = gathering.call, gathering.words(values)
+        workers = self._info.workers
+        found = np.empty((workers, words.size), np.int32)
+        if self._exchanges.gather(call, words.view(np.uint8), range(workers), found.view(np.uint8)):
+            return gathering.complete(found)
         if self._exchanges.private:
             return gathering.complete(self._collect(call, words))
-        if (found := self._exchanges.gather(call, words)) is not None:
-            return gathering.complete(found)
         return gathering.gathered(self._maximum(gathering.contribution(words), call))
 
     def _collect(self, call: Call, words: Integers) -> Integers:

@@ -9,25 +9,23 @@ is one round trip.
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from innet.errors import UnsupportedTensor, WorkersMissing
 from innet.host import memory
 from innet.host.agreement import ALL_GATHER, BARRIER, Call, Collective
 from innet.host.exchanges import Exchanges
 from innet.host.gathering import Gathering, layout
-from innet.host.integers import Integers, Reduction
+from innet.host.integers import Bytes, Integers, Reduction
 from innet.host.job import WorkerInfo
 from innet.host.maxima import Maxima
 from innet.host.portions import Portions
 from innet.wire.layout import LANE_BYTES
 
-Bytes = npt.NDArray[np.uint8]
-
 MOST_BYTES = 2**31 - 1
 """The most bytes that a worker can gather or broadcast in one call."""
 
 _BARRIER = Call(0, "bytes", collective=BARRIER)
+_NOTHING = np.empty(0, np.uint8)
 
 
 class Moves:
@@ -50,14 +48,18 @@ class Moves:
         """
         _check_size(own)
         gathering = layout(self._info, own.size, collective=collective)
-        found = memory.empty((self._info.workers * own.size,), np.uint8) if into is None else into
+        workers = self._info.workers
+        found = memory.empty((workers * own.size,), np.uint8) if into is None else into
+        by_worker = found.reshape(workers, own.size)
+        if self._exchanges.gather(gathering.call, own, range(workers), by_worker):
+            return by_worker
         if gathering.fits:
-            found.reshape(self._info.workers, -1)[:] = self._gathered(gathering, own)
+            by_worker[:] = self._gathered(gathering, own)
         else:
             self._maxima.agree(gathering.call)
             done = self._move(own, self._info.rank * own.size, found, found.size)
             self._check(self._lacking(done, own.size))
-        return found.reshape(self._info.workers, -1)
+        return by_worker
 
     def broadcast(self, own: Bytes, root: int, into: Bytes | None = None) -> Bytes:
         """Return the bytes of rank `root`, (size,). On other ranks, `own` only gives the size.
@@ -68,6 +70,10 @@ class Moves:
         gathering = layout(self._info, own.size, collective=Collective("broadcast", root))
         is_root = self._info.rank == root
         found = own if is_root else memory.empty((own.size,), np.uint8) if into is None else into
+        others = range(0) if is_root else range(root, root + 1)
+        wanted = found.reshape(1, -1)[: len(others)]
+        if self._exchanges.gather(gathering.call, own if is_root else own[:0], others, wanted):
+            return found
         if gathering.fits:
             gathered = self._gathered(gathering, own)[root]
             if not is_root:
@@ -83,7 +89,8 @@ class Moves:
 
     def barrier(self) -> None:
         """Return when all workers have called this method. This takes one packet each way."""
-        self._maxima.agree(_BARRIER)
+        if not self._exchanges.gather(_BARRIER, _NOTHING, range(0), _NOTHING.reshape(0, 0)):
+            self._maxima.agree(_BARRIER)
 
     def _gathered(self, gathering: Gathering, own: Bytes) -> Bytes:
         found, present = self._maxima.gather(gathering, _padded(own, LANE_BYTES).view(np.int32))

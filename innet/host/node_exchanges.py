@@ -27,7 +27,7 @@ from innet.host import memory
 from innet.host.agreement import Call
 from innet.host.exchanges import Exchanges
 from innet.host.fallback import Fallback
-from innet.host.integers import Flags, Integers, Reduction
+from innet.host.integers import Bytes, Flags, Integers, Reduction
 from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
 from innet.host.link import Link
 from innet.host.node import Node
@@ -140,11 +140,15 @@ class NodeExchanges(Exchanges):
         result = _empty(chunks, len(every), every)
         return self._reduce(_Exchange(chunks, flags, every, every, operation, result, inspect))
 
-    def gather(self, call: Call, words: Integers) -> Integers | None:
-        """Do the same as :meth:`Exchanges.gather`, if the node has all workers of the group."""
-        if not self._alone:
-            return None
-        return self._carry_out_in_node(1, partial(self._gather, call, words))
+    def gather(self, call: Call, content: Bytes, ranks: range, into: Bytes) -> bool:
+        """Do the same as :meth:`Exchanges.gather`, if the node has all workers of the group.
+
+        The bytes of private jobs go through sums, which pads cover.
+        """
+        if not self._alone or self.private:
+            return False
+        self._carry_out_in_node(1, partial(self._gather, call, content, ranks, into))
+        return True
 
     def sum_portions(
         self,
@@ -231,15 +235,17 @@ class NodeExchanges(Exchanges):
             self._done_alone += 1
         return result
 
-    def _gather(self, call: Call, words: Integers) -> Integers:
-        """Gather the words of the node's workers, which are all of the group."""
-        table, first = next(self._next_table), call.words
-        table.give_words(first, words)
-        start = len(first)
-        if not self._meet(call.size, call.kind, _GATHERING):
-            call.check(table.words(start).max(axis=0))
-            raise WorkersDisagree(_DIFFERENT)
-        return table.words(start + len(words))[:, start:].copy()
+    def _gather(self, call: Call, content: Bytes, ranks: range, into: Bytes) -> None:
+        """Gather bytes piece by piece. The words of the call are before them, as in other exchanges."""
+        each = self._tables[0].bytes
+        for first in range(0, into.shape[1], each) or (0,):
+            piece = slice(first, first + each)
+            table = next(self._next_table)
+            table.give_bytes(call.words, content[piece])
+            if not self._meet(call.size, call.kind, _GATHERING):
+                call.check(table.calls.max(axis=0))
+                raise WorkersDisagree(_DIFFERENT)
+            table.take_bytes(ranks, into[:, piece])
 
     def _reduce_pieces(self, exchange: _Exchange) -> None:
         count, each, unread = len(exchange.flags), self._tables[0].rows, None

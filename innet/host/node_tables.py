@@ -6,8 +6,9 @@ from itertools import pairwise
 import numpy as np
 
 from innet.host import fastpath
+from innet.host.agreement import WORDS
 from innet.host.fastpath import at
-from innet.host.integers import Flags, Integers
+from innet.host.integers import Bytes, Flags, Integers
 from innet.host.node import Node
 from innet.host.quantizers.scaling import Scaling, put_integers
 from innet.wire.layout import LANE_BYTES, Flag, Operation
@@ -15,6 +16,7 @@ from innet.wire.layout import LANE_BYTES, Flag, Operation
 _TABLES = 2
 _CACHE_LINE = 64  # bytes
 _FLAG_BYTES = 2
+_CALL_BYTES = WORDS * LANE_BYTES
 _NEAR_BYTES = 1 << 20
 """The bytes of a worker's rows if nothing leaves the node: few enough for the processor's caches."""
 _FEW_BYTES = 1 << 18
@@ -33,7 +35,8 @@ class Table:
     """The arrays in a part of a node's memory: `rows` rows of each worker, and as many of the result.
 
     The part begins at byte `first`. Each row has `lanes` int32. If nothing leaves the node, each worker
-    combines up to `few` rows alone.
+    combines up to `few` rows alone. In place of its rows, a worker may put up to `bytes` bytes there,
+    behind the words of its call, which begin the first row: `calls` is (workers, words).
     """
 
     def __init__(self, node: Node, lanes: int, first: int) -> None:
@@ -52,8 +55,12 @@ class Table:
             (workers + 1, self.rows), np.uint16, node.memory, first + self.rows * row,
             strides=(size, _FLAG_BYTES),
         )  # fmt: skip
-        self._words: Integers = np.ndarray(
-            (workers, self.rows * lanes), np.int32, node.memory, first, strides=(size, LANE_BYTES)
+        self.bytes = max(self.rows * row - _CALL_BYTES, 0)
+        self.calls: Integers = np.ndarray(
+            (workers, WORDS), np.int32, node.memory, first, strides=(size, LANE_BYTES)
+        )
+        self._bytes: Bytes = np.ndarray(
+            (workers, self.bytes), np.uint8, node.memory, first + _CALL_BYTES, strides=(size, 1)
         )
 
     def give(self, chunks: Integers | Scaling, flags: Flags, piece: range, sent: range) -> None:
@@ -64,16 +71,15 @@ class Table:
         own[:] = flags[piece.start : piece.stop] & ~_CARRIED
         own[here] |= _CARRIED
 
-    def give_words(self, first: Integers, words: Integers) -> None:
-        """Put a few words on the table, with others before them, so that they begin the first row."""
-        own, start = self._words[self._index], len(first)
-        own[:start] = first
-        own[start : start + len(words)] = words
+    def give_bytes(self, call: Integers, content: Bytes) -> None:
+        """Put bytes on the table, behind the words of a call."""
+        self.calls[self._index] = call
+        self._bytes[self._index, : len(content)] = content
         self._flags[self._index, 0] = _CARRIED
 
-    def words(self, count: int) -> Integers:
-        """Return the first words of all workers, (workers, count)."""
-        return self._words[:, :count]
+    def take_bytes(self, indices: range, into: Bytes) -> None:
+        """Copy the bytes of some workers `into` (indices, size)."""
+        into[:] = self._bytes[indices.start : indices.stop, : into.shape[1]]
 
     def part(self, rows: int) -> slice:
         """Return this worker's part of so many rows. It is empty if there are too few for all."""

@@ -18,7 +18,7 @@ from innet.errors import UnsupportedTensor
 from innet.host.agent import Agent
 from innet.host.agreement import ALL_GATHER, REDUCE_SCATTER, Collective
 from innet.host.coalesced import submit
-from innet.host.moves import Bytes
+from innet.host.integers import Bytes
 from innet.host.tensors import ReduceOp, as_array, as_bytes, bytes_of, flat_from_bytes
 
 if TYPE_CHECKING:

@@ -75,12 +75,18 @@ def test_leaving_a_with_block_by_an_error_does_not_wait_for_the_others(tor: Rack
             agent.submit(ONES)
 
 
-def test_a_signal_handler_that_closes_the_agent_ends_the_call_that_it_interrupts(tor: Rack):
+@pytest.mark.parametrize("behind_another", [False, True])
+def test_a_signal_handler_that_closes_the_agent_ends_the_call_that_it_interrupts(
+    tor: Rack, behind_another: bool
+):
+    """It does also if the agent's thread serves the call, because another one is under way."""
     with tor.job(2) as job, tor.join(job, 1), tor.join(job, 0) as agent:
+        if behind_another:
+            agent.submit(ONES)
         main, closed = threading.main_thread().ident or 0, threading.Event()
 
         def interrupt() -> None:
-            until(lambda: agent.progress().busy)
+            until(lambda: agent.progress().busy and main in agent._calls._callers)
             # Python does not notice a signal that comes just before a lock is waited for.
             while not closed.is_set():
                 signal.pthread_kill(main, signal.SIGUSR1)
@@ -107,10 +113,10 @@ def test_a_call_that_comes_while_another_thread_closes_the_agent_is_refused(tor:
         calls = agent._calls
         put, serve = calls.put, calls.serve
 
-        def closed_before(give: Any, call: Any) -> None:
+        def closed_before(give: Any, *call: Any) -> None:
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(agent.close).result(WITHIN)
-            give(call)
+            give(*call)
 
         calls.put, calls.serve = partial(closed_before, put), partial(closed_before, serve)
         future = agent.submit(ONES, wait=wait)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,10 @@ from innet.host.waker import Waker
 WITHIN = 60.0  # seconds; only a failing test takes so long
 AT_ONCE = threading.Event()
 AT_ONCE.set()
+
+
+def nothing() -> None:
+    """Stand for the wait for a call that was put."""
 
 
 class Served:
@@ -47,7 +52,7 @@ def served() -> Iterator[Served]:
 
 
 def test_a_waiting_thread_serves_its_call_itself_if_nothing_else_is_to_be_done(served: Served):
-    served.queue.serve(AT_ONCE)
+    served.queue.serve(AT_ONCE, nothing)
     assert served.servers == [threading.current_thread()]
 
 
@@ -62,7 +67,7 @@ def test_a_call_after_the_end_is_not_served_and_can_be_taken_out():
     served.queue.end()
     served.queue.run()
     served.queue.put(AT_ONCE)
-    served.queue.serve(AT_ONCE)
+    served.queue.serve(AT_ONCE, nothing)
     assert not served.servers
     assert list(served.queue.left()) == [AT_ONCE] * 2
     served.waker.close()
@@ -72,7 +77,10 @@ def test_a_call_waits_for_those_before_it(served: Served):
     until = threading.Event()
     served.queue.put(until)
     assert served.within.wait(WITHIN)
-    served.queue.serve(AT_ONCE)  # returns at once: the agent's thread serves it later
+    here = []
+    served.queue.serve(AT_ONCE, lambda: here.append(served.queue.serving_here))
+    assert here == [True]
+    assert not served.queue.serving_here
     served.queue.put(AT_ONCE)
     assert served.servers == [served.thread]
     until.set()
@@ -83,7 +91,7 @@ def test_a_call_waits_for_those_before_it(served: Served):
 
 def test_a_call_that_is_put_during_another_one_is_served_after_it(served: Served):
     until = threading.Event()
-    other = threading.Thread(target=served.queue.serve, args=(until,))
+    other = threading.Thread(target=served.queue.serve, args=(until, nothing))
     other.start()
     assert served.within.wait(WITHIN)
     served.queue.put(AT_ONCE)
@@ -98,7 +106,7 @@ def test_a_call_that_is_put_during_another_one_is_served_after_it(served: Served
 
 def test_news_that_come_during_a_call_are_attended_to_after_it(served: Served):
     until = threading.Event()
-    other = threading.Thread(target=served.queue.serve, args=(until,))
+    other = threading.Thread(target=served.queue.serve, args=(until, nothing))
     other.start()
     assert served.within.wait(WITHIN)
     served.waker.wake()
@@ -116,11 +124,11 @@ def test_a_call_in_the_midst_of_another_one_of_the_same_thread_is_refused():
     def serve(call: str) -> Callable[[], None]:
         assert queue.serving_here
         with pytest.raises(UsageError, match="in the midst of another one"):
-            queue.serve(call)
+            queue.serve(call, nothing)
         return lambda: refused.append(call)
 
     queue = CallQueue[str](serve, lambda: None, waker)
-    queue.serve("a call")
+    queue.serve("a call", nothing)
     assert refused
     assert not queue.serving_here
     waker.close()
@@ -140,8 +148,13 @@ def test_a_callback_may_wait_for_a_call_that_it_makes(depth: int, way: str):
 
         def settle() -> None:
             if following:
-                getattr(queue, way)(following[0])
-                assert following[0].wait(WITHIN)
+                await_end = partial(following[0].wait, WITHIN)
+                if way == "put":
+                    queue.put(following[0])
+                    await_end()
+                else:
+                    queue.serve(following[0], await_end)
+                assert following[0].is_set()
             call.set()
 
         return settle
