@@ -12,10 +12,14 @@ over cables in shared memory and over cables made of UDP. The first of these is 
 gives. ``gloo`` uses the loopback interface. The transports take turns in the same processes, in an order
 that changes, so other changes on the machine affect all alike.
 
+Before and after each all-reduce comes a barrier of the same group, as if the job had no other transport.
+Gloo's threads are busy for a while after a barrier. If all transports had Gloo's barrier, these threads
+would take processor time from the others.
+
 A time is that of the slowest worker. As in nccl-tests, ``algbw`` is the size divided by the median
 time, and ``busbw`` is algbw times 2 (n - 1) / n for n workers. ``CPU`` is the processor time of all
-workers and of the switch, which depends less on other programs than the time does. ``wrong`` counts the
-elements of an int32 sum that differ from numpy's.
+workers and of the switch, for the all-reduce and the barrier after it. It depends less on other programs
+than the time does. ``wrong`` counts the elements of an int32 sum that differ from numpy's.
 """
 
 import collections
@@ -26,7 +30,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,7 +54,6 @@ WARM_UP = 2
 GLOO, NODE, SHARED, UDP = "gloo", "node", "shm", "udp"
 TRANSPORTS = NODE, SHARED, UDP, GLOO
 
-Sum = Callable[[torch.Tensor], None]
 Times = dict[str, dict[str, Any]]
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -154,25 +157,17 @@ def work(
             more = {"INNET_SLOTS": str(slots), LOCAL_SUM: str(int(name == NODE))}
             os.environ |= {**racks[name]["environment"], **more}
         groups[name] = dist.new_group(backend=GLOO if name == GLOO else "innet")
-    sums = {name: _sum_over(group) for name, group in groups.items()}
     for size in sizes:
-        found[size] = {name: {"wrong": wrong(size, each)} for name, each in sums.items()}
-        for name, taken in timed(size, sums, [racks[each]["switch"] for each in racks]).items():
+        found[size] = {name: {"wrong": wrong(size, each)} for name, each in groups.items()}
+        for name, taken in timed(size, groups, [racks[each]["switch"] for each in racks]).items():
             found[size][name] |= taken
     if not dist.get_rank():
         sys.stdout.write(json.dumps(found))
     dist.destroy_process_group()
 
 
-def _sum_over(group: dist.ProcessGroup) -> Sum:
-    def all_reduce(tensor: torch.Tensor) -> None:
-        dist.all_reduce(tensor, group=group)
-
-    return all_reduce
-
-
 def timed(
-    size: int, sums: Mapping[str, Sum], switches: Iterable[int]
+    size: int, groups: Mapping[str, dist.ProcessGroup], switches: Iterable[int]
 ) -> dict[str, dict[str, list[float]]]:
     """Return the slowest worker's seconds of some all-reduces, for each transport.
 
@@ -180,18 +175,18 @@ def timed(
     """
     values = torch.randn(size // 4)
     rounds = max(FEWEST_ROUNDS, min(MOST_ROUNDS, BYTES_PER_SIZE // size))
-    taken = torch.zeros(WARM_UP + rounds, len(sums))
+    taken = torch.zeros(WARM_UP + rounds, len(groups))
     processor = torch.zeros_like(taken)
     others = [] if dist.get_rank() else [*switches]  # they count once
-    columns = collections.deque(enumerate(sums.values()))
+    columns = collections.deque(enumerate(groups.values()))
     for number in range(len(taken)):
-        for column, each in columns:
+        for column, group in columns:
             tensor = values.clone()
-            dist.barrier()
+            dist.barrier(group)
             spent, started = _processor_time(others), time.perf_counter()
-            each(tensor)
+            dist.all_reduce(tensor, group=group)
             taken[number, column] = time.perf_counter() - started
-            dist.barrier()
+            dist.barrier(group)
             processor[number, column] = _processor_time(others) - spent
         columns.rotate()  # a transport's time also depends on the one before
     dist.all_reduce(taken, dist.ReduceOp.MAX)
@@ -199,7 +194,7 @@ def timed(
     return {
         name: {"seconds": seconds, "processor": spent}
         for name, seconds, spent in zip(
-            sums, taken[WARM_UP:].T.tolist(), processor[WARM_UP:].T.tolist(), strict=True
+            groups, taken[WARM_UP:].T.tolist(), processor[WARM_UP:].T.tolist(), strict=True
         )
     }
 
@@ -212,14 +207,14 @@ def _processor_time(others: Iterable[int]) -> float:
     )
 
 
-def wrong(size: int, each: Sum) -> int:
+def wrong(size: int, group: dist.ProcessGroup) -> int:
     """Return how many elements of an int32 sum differ from numpy's, over all workers."""
     given = [
         np.random.default_rng([size, rank]).integers(-(1 << 20), 1 << 20, size // 4, np.int32)
         for rank in range(dist.get_world_size())
     ]
     result = given[dist.get_rank()].copy()
-    each(torch.from_numpy(result))
+    dist.all_reduce(torch.from_numpy(result), group=group)
     differing = torch.tensor(np.count_nonzero(result != np.sum(given, axis=0, dtype=np.int32)))
     dist.all_reduce(differing)
     return int(differing)

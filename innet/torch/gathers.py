@@ -66,7 +66,7 @@ class Gathers:
                 ]
             )
         future = begin(agent, wait)
-        if not future.done():
+        if not wait:
             self._under_way.append((agent, future, touched or frozenset(_storages(tensors))))
         return future
 

@@ -29,7 +29,9 @@ def switched(
 ) -> tuple[Gathering, Reduction]:
     """Return the switch's maximum of (workers, size) vectors; `absent` gives a chunk's missing worker."""
     made = layouts(*vectors.shape[:1], lanes, vectors.shape[1], vectors.dtype)
-    sent = np.stack([each.contribution(mine) for each, mine in zip(made, vectors, strict=True)])
+    sent = np.stack(
+        [each.contribution(each.words(mine)) for each, mine in zip(made, vectors, strict=True)]
+    )
     members = np.full(sent.shape[1], (1 << len(vectors)) - 1, np.uint64)
     for chunk, rank in absent.items():
         members[chunk] ^= 1 << rank

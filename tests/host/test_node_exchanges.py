@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic
 from types import SimpleNamespace
 
@@ -27,6 +27,7 @@ from innet.errors import (
 from innet.host import node as node_module
 from innet.host import node_tables
 from innet.host.agent import Agent
+from innet.host.agreement import ALL_GATHER, Collective
 from innet.host.integers import Reduction
 from innet.host.job import Timeouts
 from innet.host.node_tables import Table
@@ -36,6 +37,8 @@ SHAPES = [(2, 2), (1, 4)]  # nodes, and workers on each
 WORKERS = 4
 LANES = 64
 PIECE_ROWS = 21
+PIECE_BYTES = PIECE_ROWS * 4 * LANES - 16  # without the words of a call
+SIZES = [0, 1, 3, 1000, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES + 7]
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +110,17 @@ def test_an_exchange_is_that_of_all_workers(agents, rows: int, seed: int, operat
         assert np.array_equal(found.flags, np.bitwise_or.reduce(flags, axis=0))
         assert found.counts.tolist() == [WORKERS] * rows
         assert found.includes(np.arange(WORKERS)[:, None], WORKERS).all()
+
+
+@given(size=st.sampled_from(SIZES), seed=st.integers(0, 999), root=st.integers(0, WORKERS - 1))
+def test_bytes_reach_all_workers_whatever_their_number(agents, size: int, seed: int, root: int):
+    own = np.random.default_rng(seed).integers(0, 256, (WORKERS, size)).astype(np.uint8)
+    for collective, expected in ((ALL_GATHER, own), (Collective("broadcast", root), own[root])):
+        for each in [
+            agent.submit_move(content, collective, np.copy)
+            for agent, content in zip(agents, own, strict=True)
+        ]:
+            assert np.array_equal(each.result(WITHIN), expected)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -198,6 +212,21 @@ def test_workers_that_disagree_learn_it_on_all_nodes(
         for each in running:
             assert type(problem(each)) is WorkersDisagree
             assert f"between {min(sizes)} and {max(sizes)}" in str(problem(each))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_workers_that_call_different_collectives_learn_it(tor: Rack, shape: tuple[int, int]):
+    def calls(agents: list[Agent]) -> Iterator[Future]:
+        own = np.ones(3000, np.float32)
+        yield agents[0].submit_barrier()
+        yield agents[1].submit_move(own, ALL_GATHER, np.copy)
+        yield agents[2].submit(own)
+        yield agents[3].submit(own[:3])
+
+    with joined(tor, shape) as agents:
+        for each in [*calls(agents)]:
+            assert type(problem(each)) is WorkersDisagree
+            assert "different" in str(problem(each))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
