@@ -57,7 +57,7 @@ Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
 _CLOSED = "the agent is closed: join the job again"
 
 
-_NO_STREAM = contextlib.nullcontext()
+_NO_CONTEXT = contextlib.nullcontext()
 
 
 class _CallFuture(Future[Any]):
@@ -79,7 +79,7 @@ class _Call:
 
     def beside(self) -> contextlib.AbstractContextManager[None]:
         """Return the context of work on the call's tensor."""
-        return self.stream.current() if self.stream else _NO_STREAM
+        return self.stream.current() if self.stream else _NO_CONTEXT
 
     def finished(self, result: Any) -> Callable[[], None]:
         """Finish the call, given the result of its work. Return the function that settles its future."""
@@ -140,7 +140,10 @@ class Agent(Collectives):
         self._closed = False
         self._owner = Owner(self)
         self._until_closed = until_closed
-        self._activity = self._reported_activity()
+        self._activity: contextlib.AbstractContextManager[object] = _NO_CONTEXT
+        if self.info.lends:
+            reporting = contextlib.closing(Activity(membership.report_activity))
+            self._activity = until_closed.enter_context(reporting)
         membership.send_heartbeats(self.progress)
         # A daemon thread does not keep a failing script from ending. leave_jobs then ends the thread.
         self._thread = threading.Thread(target=self._calls.run, name="innet-agent", daemon=True)
@@ -309,14 +312,6 @@ class Agent(Collectives):
 
     def __exit__(self, _: object, problem: BaseException | None, __: object) -> None:
         self.close(abandon=problem is not None, problem=problem)
-
-    def _reported_activity(self) -> contextlib.AbstractContextManager[object]:
-        """Return the context in which all calls run. It reports them if the job lends slots."""
-        if not self.info.lends:
-            return contextlib.nullcontext()
-        activity = Activity(self._membership.report_activity)
-        self._until_closed.callback(activity.close)
-        return activity
 
     def _serve(self, call: _Call) -> Callable[[], None]:
         """Carry out a call. Return the function that gives its result, or its error, to its future."""

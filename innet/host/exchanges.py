@@ -104,10 +104,9 @@ class Exchanges:
         """Combine (n, lanes) int32 and their flags, (n,), with those of the other workers.
 
         The result is read-only: it is kept for workers that lose it. The chunks are no longer read
-        once this returns or raises. A scaling makes its chunks when they are needed.
-
-        `inspect` is called with the first chunk's result, (lanes,), as soon as the result has arrived.
-        It may raise an AllReduceError to give up. Raises any AllReduceError.
+        once this returns or raises. A scaling makes its chunks when they are needed. `inspect` is called
+        with the first chunk's result, (lanes,), as soon as the result has arrived. It may raise an
+        AllReduceError to give up. Raises any AllReduceError.
         """
         if not len(chunks):
             return Reduction.empty(*chunks.shape)
@@ -120,14 +119,12 @@ class Exchanges:
 
         return self._carry_out(attempt, len(chunks))
 
-    def gather(self, call: Call, content: Bytes, ranks: range, into: Bytes) -> bool:
+    def gather(self, call: Call, content: Bytes, ranks: range, into: Bytes) -> bool:  # noqa: ARG002
         """Gather the bytes of some ranks `into` (ranks, size), given this worker's `content`, (size,).
 
-        Each worker may want the bytes of other ranks. The content of a rank that nobody wants may be
-        empty. Return False, and do nothing, unless all workers of the group share memory. Raises any
-        AllReduceError.
+        Ranks that nobody wants may have no content. Unless all workers of the group share memory, do
+        nothing, and return False. Raises any AllReduceError.
         """
-        del call, content, ranks, into
         return False
 
     def sum_portions(
