@@ -18,7 +18,8 @@ that changes, so other changes on the machine affect all alike.
 
 Before and after each collective comes a barrier of the same group, as if the job had no other transport.
 Gloo's threads are busy for a while after a barrier. If all transports had Gloo's barrier, these threads
-would take processor time from the others.
+would take processor time from the others. A time includes the wait for the rank that leaves the barrier
+last.
 
 A time is that of the slowest worker. As in nccl-tests, ``algbw`` is the size divided by the median
 time, and ``busbw`` is algbw times the share of the vector that a ring's link carries, which is

@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
 
 _CLOSED = "the agent is closed: join the job again"
-
-
 _NO_CONTEXT = contextlib.nullcontext()
 
 
@@ -85,10 +83,10 @@ class _Call:
         """Finish the call, given the result of its work. Return the function that settles its future."""
         try:
             made = self.finish(result) if self.finish else result
+            if self.stream:
+                self.stream.hand_over(made)
         except BaseException as problem:  # noqa: BLE001 - it concerns only this worker's tensors
             return partial(self.future.set_exception, problem)
-        if self.stream:
-            self.stream.hand_over(made)
         return partial(self.future.set_result, made)
 
 
@@ -281,13 +279,13 @@ class Agent(Collectives):
         """Finish all submitted calls, then leave the job; with `abandon`, leave at once.
 
         With a `problem`, the controller's log and the other workers' errors name it. Does nothing in a
-        forked child: the agent belongs to the parent. In a signal handler that has interrupted a call,
-        this method only ends that call. The next close does the rest.
+        forked child: the agent belongs to the parent. In a signal handler of a thread that waits for a
+        call, that call ends, too. If the thread carries it out itself, the next close does the rest.
         """
         if not self._owner.here:
             return
         self._closed = True
-        if abandon or self._calls.serving_here:
+        if abandon or self._calls.serving_here or self._calls.waiting_here:
             self._exchanges.stop()
         if self._calls.serving_here:
             return

@@ -47,8 +47,12 @@ class CallQueue(Generic[Call]):
     @property
     def serving_here(self) -> bool:
         """Return whether this thread is in the midst of a call, as in a signal handler or a callback."""
-        own = threading.get_ident()
-        return own == self._server or own in self._callers
+        return self._server == threading.get_ident()
+
+    @property
+    def waiting_here(self) -> bool:
+        """Return whether this thread waits for a call of its own, as in a signal handler."""
+        return threading.get_ident() in self._callers
 
     def put(self, call: Call) -> None:
         """Let the agent's thread serve a call."""
@@ -64,26 +68,30 @@ class CallQueue(Generic[Call]):
         Raises UsageError if this thread is in the midst of another call: each would wait for the other.
         """
         own = threading.get_ident()
-        if own == self._server and own != self._settling:
+        if own in self._callers or (own == self._server and own != self._settling):
             raise UsageError(
                 "a call of the agent came in the midst of another one, from a signal handler or a "
                 "callback: use submit() there, or call after the other one"
             )
         known = self._waker.count
         idle = not self._calls and not self._turn.locked()
-        self._callers.append(own)
         try:
+            self._callers.append(own)
             if idle:
                 with self._turn:  # released even if a signal handler raises an error
                     if idle := not (self._calls or self._ended):
                         self._serve_now(call)
             if not idle:
                 self.put(call)
+                self._check_handed_over(call)
                 await_end()
             elif self._calls or self._waker.count != known:
                 self._waker.wake()  # this call may have used up a wake-up of the agent's thread
         finally:
-            self._callers.remove(own)
+            with contextlib.suppress(
+                ValueError
+            ):  # a signal handler may have raised before it was there
+                self._callers.remove(own)
 
     def run(self) -> None:
         """Serve all calls that are put until :meth:`end`."""
@@ -119,6 +127,15 @@ class CallQueue(Generic[Call]):
             successor.start()
         except RuntimeError:  # there are too many threads: the call is served after the callback
             self._server = self._runner = self._settling = own
+
+    def _check_handed_over(self, call: Call) -> None:
+        """Raise UsageError if this thread would wait for a call that only it could serve."""
+        if self._settling == threading.get_ident():
+            self._calls.remove(call)
+            raise UsageError(
+                "a callback waits for a call of the agent, and no other thread can be started to serve "
+                "it: use submit() there"
+            )
 
     def join(self, first: threading.Thread) -> None:
         """Wait, after :meth:`end`, for the thread that began with :meth:`run`, and for its successors."""

@@ -15,14 +15,14 @@ import select
 import socket
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 
 from innet import errors
 from innet.errors import AgentClosed, AllReduceError, NeighbourLost
 from innet.host.job import WorkerInfo
-from innet.host.node_meetings import DESCRIPTORS, Meetings, make_descriptors, memory_size
+from innet.host.node_meetings import DESCRIPTORS, Meetings, descriptors, memory_size
 from innet.host.waker import Waker
 from innet.machine.forks import close_in_children
 
@@ -90,11 +90,11 @@ class Entrance:
                     peers[index] = stack.enter_context(visitor)
                 else:
                     visitor.close()
-            shared, descriptors = _memory(place, peers)
+            shared, eventfds = _memory(place, peers)
             stack.pop_all()
         for peer in peers.values():
             peer.setblocking(False)
-        return Node(place, peers, shared, descriptors)
+        return Node(place, peers, shared, eventfds)
 
 
 class Node:
@@ -109,15 +109,15 @@ class Node:
         place: Place,
         peers: Mapping[int, socket.socket],
         shared: mmap.mmap,
-        descriptors: Sequence[int],
+        eventfds: Sequence[int],
     ) -> None:
         self.place = place
         workers = len(place.ranks)
         self._peers = dict(sorted(peers.items()))
-        self.meetings = Meetings(shared, workers, place.index, descriptors)
+        self.meetings = Meetings(shared, workers, place.index, eventfds)
         self.memory = memoryview(shared)[memory_size(workers) :]
         self._problems: dict[int, AllReduceError] = {}
-        self._failed = self._closed = False
+        self._failed = False
         self._indices = {peer.fileno(): index for index, peer in self._peers.items()}
         self._polls = [self._polling(signal) for signal in self.meetings.signals]
         close_in_children(self)
@@ -138,11 +138,6 @@ class Node:
         if waker.descriptor in self._read(poll, 0 if self._problems else seconds):
             waker.reset()
         return self._all_here()
-
-    def check(self) -> None:
-        """Do the same as :meth:`wait`, without a wait."""
-        self._read(self._polls[self.meetings.turn], 0)
-        self._all_here()
 
     def check_all(self) -> None:
         """Read from all, between two meetings. Raises the errors of :meth:`wait`.
@@ -170,9 +165,6 @@ class Node:
 
     def close(self) -> None:
         """Close the connections. The memory lasts as long as an array in it."""
-        if self._closed:
-            return
-        self._closed = True
         for peer in self._peers.values():
             peer.close()
         self.meetings.close()
@@ -279,16 +271,13 @@ def _memory(place: Place, peers: Mapping[int, socket.socket]) -> tuple[mmap.mmap
     workers = len(place.ranks)
     size = memory_size(workers) + (workers + 1) * PIECE_BYTES
     with contextlib.ExitStack() as stack:
-        if place.index:
-            files = socket.recv_fds(peers[0], 1, 1 + DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)[1]
-        else:
-            files = [os.memfd_create("innet-node", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)]
-            files += make_descriptors(workers)
-        for each in files:
+        files = []
+        for each in _received_files(peers[0]) if place.index else _made_files(workers):
             stack.callback(os.close, each)
+            files.append(each)
         if len(files) < 1 + DESCRIPTORS:
             raise ConnectionError("the first worker of the node has ended")
-        memory, *descriptors = files
+        memory, *eventfds = files
         if not place.index:
             os.ftruncate(memory, size)
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
@@ -299,4 +288,15 @@ def _memory(place: Place, peers: Mapping[int, socket.socket]) -> tuple[mmap.mmap
         shared = mmap.mmap(memory, size)
         stack.pop_all()
     os.close(memory)
-    return shared, descriptors
+    return shared, eventfds
+
+
+def _received_files(peer: socket.socket) -> Iterable[int]:
+    """Return the files that the first worker passes, none if it has ended."""
+    return socket.recv_fds(peer, 1, 1 + DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)[1]
+
+
+def _made_files(workers: int) -> Iterator[int]:
+    """Make and yield the memory, without content, and the descriptors of the meetings."""
+    yield os.memfd_create("innet-node", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    yield from descriptors(workers)

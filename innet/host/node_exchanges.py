@@ -141,11 +141,8 @@ class NodeExchanges(Exchanges):
         return self._reduce(_Exchange(chunks, flags, every, every, operation, result, inspect))
 
     def gather(self, call: Call, content: Bytes, ranks: range, into: Bytes) -> bool:
-        """Do the same as :meth:`Exchanges.gather`, if the node has all workers of the group.
-
-        The bytes of private jobs go through sums, which pads cover.
-        """
-        if not self._alone or self.private:
+        """Do the same as :meth:`Exchanges.gather`, if the node has all workers of the group."""
+        if not self._alone:
             return False
         self._carry_out_in_node(1, partial(self._gather, call, content, ranks, into))
         return True

@@ -12,7 +12,7 @@ share of the signal before it.
 import mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 _TURNS = 2
 _LINE = 64  # bytes of a cache line, so that workers do not write to the same one
@@ -24,16 +24,14 @@ DESCRIPTORS = 1 + _TURNS
 class Meetings:
     """The meetings of so many `workers`, of which this one has the position `index`.
 
-    Their words are at the start of the memory `shared`. The `descriptors` are those of
-    :func:`make_descriptors`. `complete` tells whether all workers are known to have come. Then
+    Their words are at the start of the memory `shared`. The `files` are those of
+    :func:`descriptors`. `complete` tells whether all workers are known to have come. Then
     ``signals[turn]`` could be read, until this worker has looked.
     """
 
-    def __init__(
-        self, shared: mmap.mmap, workers: int, index: int, descriptors: Sequence[int]
-    ) -> None:
+    def __init__(self, shared: mmap.mmap, workers: int, index: int, files: Sequence[int]) -> None:
         self._shared, self._others = shared, workers - 1
-        self._tokens, *self.signals = descriptors
+        self._tokens, *self.signals = files
         lines = [
             [(turn * workers + each) * _LINE for each in range(workers)] for turn in range(_TURNS)
         ]
@@ -78,8 +76,11 @@ class Meetings:
 
     def close(self) -> None:
         """Close the descriptors."""
-        for each in (self._tokens, *self.signals):
-            os.close(each)
+        descriptors = [self._tokens, *self.signals]
+        self._tokens, self.signals = -1, [-1] * _TURNS  # nobody uses the numbers of other files
+        for each in descriptors:
+            if each >= 0:
+                os.close(each)
 
     def _signal(self) -> None:
         os.eventfd_write(self.signals[self.turn], self._others)
@@ -90,7 +91,7 @@ def memory_size(workers: int) -> int:
     return -(-_TURNS * workers * _LINE // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-def make_descriptors(workers: int) -> list[int]:
-    """Return the eventfds of so many workers' meetings: one for tokens, and the signals."""
-    flags = os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC
-    return [os.eventfd(content, flags) for content in (workers - 1, *[0] * _TURNS)]
+def descriptors(workers: int) -> Iterator[int]:
+    """Make and yield the eventfds of so many workers' meetings: one for tokens, and the signals."""
+    for content in (workers - 1, *[0] * _TURNS):
+        yield os.eventfd(content, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -1,7 +1,7 @@
 """The limits of a worker's waits: for the other workers, for the controller, for a new term."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from innet.errors import AgentClosed, JobEnded, SwitchUnreachable, WorkersMissing
 from innet.host.job import ControllerMessages, Timeouts, WorkerInfo
@@ -96,11 +96,14 @@ class WaitLimits:
                 f"not all workers have begun this all-reduce for {seconds:.0f} s{late}{_ADVICE}"
             )
 
-    def check_node(self, seconds: float, late: Iterable[int]) -> None:
+    def check_node(self, seconds: float, late: Sequence[int]) -> None:
         """Raise WorkersMissing if the worker has waited too long for others of its node."""
         if seconds > self._timeouts.workers:
+            who = (
+                workers_text(late) if late else "the last worker"
+            )  # stopped before it woke this one
             raise WorkersMissing(
-                f"{workers_text(late)}, on the same node, did not come within {seconds:.0f} s{_ADVICE}"
+                f"{who}, on the same node, did not come within {seconds:.0f} s{_ADVICE}"
             )
 
     def _note_others(self, seconds: float) -> frozenset[int]:

@@ -309,7 +309,7 @@ def _memory_of(tensors: Tensors) -> "np.ndarray[Any, Any] | None":
     [tensor, *others] = tensors
     if others or tensor.dtype not in _AS_IN_NUMPY or tensor.layout != torch.strided:
         return None
-    return as_array(tensor) if _is_its_memory(tensor) else None
+    return as_array(tensor.detach()) if _is_its_memory(tensor) else None
 
 
 class _Joined:

@@ -78,9 +78,9 @@ def test_a_call_waits_for_those_before_it(served: Served):
     served.queue.put(until)
     assert served.within.wait(WITHIN)
     here = []
-    served.queue.serve(AT_ONCE, lambda: here.append(served.queue.serving_here))
+    served.queue.serve(AT_ONCE, lambda: here.append(served.queue.waiting_here))
     assert here == [True]
-    assert not served.queue.serving_here
+    assert not served.queue.waiting_here
     served.queue.put(AT_ONCE)
     assert served.servers == [served.thread]
     until.set()
@@ -115,6 +115,19 @@ def test_news_that_come_during_a_call_are_attended_to_after_it(served: Served):
     until.set()
     assert served.attended.acquire(timeout=WITHIN)
     other.join(WITHIN)
+
+
+def test_a_call_while_the_same_thread_waits_for_another_one_is_refused(served: Served):
+    until = threading.Event()
+    served.queue.put(until)
+    assert served.within.wait(WITHIN)
+
+    def interrupt() -> None:  # as a signal handler does
+        with pytest.raises(UsageError, match="in the midst of another one"):
+            served.queue.serve(AT_ONCE, nothing)
+
+    served.queue.serve(AT_ONCE, interrupt)
+    until.set()
 
 
 def test_a_call_in_the_midst_of_another_one_of_the_same_thread_is_refused():
@@ -171,6 +184,34 @@ def test_a_callback_may_wait_for_a_call_that_it_makes(depth: int, way: str):
     assert len(set(servers)) == depth + 1
     assert len(servers) == depth + 2
     assert not any(each.is_alive() for each in servers)
+    waker.close()
+
+
+def test_a_callback_that_would_wait_for_itself_is_told(monkeypatch: pytest.MonkeyPatch):
+    waker, refused, served = Waker(), threading.Event(), list[str]()
+
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def settle() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_thread)
+            with pytest.raises(UsageError, match="no other thread"):
+                queue.serve("second", nothing)
+        refused.set()
+
+    def serve(call: str) -> Callable[[], None]:
+        served.append(call)
+        return settle
+
+    queue = CallQueue[str](serve, lambda: None, waker)
+    thread = threading.Thread(target=queue.run, daemon=True)
+    thread.start()
+    queue.put("first")
+    assert refused.wait(WITHIN)
+    queue.end()
+    queue.join(thread)
+    assert served == ["first"]
     waker.close()
 
 

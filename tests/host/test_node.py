@@ -4,6 +4,7 @@ import contextlib
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from nodes import met
@@ -15,6 +16,7 @@ from innet.host.node_meetings import Meetings
 from innet.host.waker import Waker
 
 BROUGHT = 3, 64, 1
+WAKER = Waker()  # which wakes nobody
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def problem(node: Node) -> AllReduceError:
 
     def raised() -> bool:
         try:
-            node.check()
+            node.wait(WAKER, 0)
         except AllReduceError as error:
             found.append(error)
         return bool(found)
@@ -50,13 +52,13 @@ def test_all_learn_who_is_late_and_whether_all_bring_the_same(three: list[Node])
     for _ in range(3):
         first.meetings.arrive(*BROUGHT)
         third.meetings.arrive(4, 64, 1)
-        first.check()
+        first.wait(WAKER, 0)
         assert not first.meetings.complete
         assert first.late == [1]
         second.meetings.arrive(*BROUGHT)
         assert second.meetings.complete
         for node in (first, third):
-            until(lambda node=node: node.check() or node.meetings.complete)
+            until(lambda node=node: node.wait(WAKER, 0))
             assert not node.late
         assert not any(node.meetings.alike for node in three)
     for node in three:
@@ -70,12 +72,12 @@ def test_who_waits_is_woken_by_the_last_arrival_and_by_its_waker(three: list[Nod
     third.meetings.arrive(*BROUGHT)
     with contextlib.closing(Waker()) as waker, ThreadPoolExecutor(1) as pool:
         for wake in (waker.wake, lambda: second.meetings.arrive(*BROUGHT)):
-            first.check()
+            first.wait(WAKER, 0)
             assert not first.meetings.complete
             waiting = pool.submit(first.wait, waker, 2 * WITHIN)
             wake()
             waiting.result(WITHIN)
-    first.check()
+    first.wait(WAKER, 0)
     assert first.meetings.complete
 
 
@@ -103,7 +105,7 @@ def test_if_the_last_to_arrive_ends_before_it_signals_nobody_takes_the_meeting_f
     third.close()
     for node in (first, second):
         with pytest.raises(NeighbourLost, match="worker 2, on the same node, has ended"):
-            node.check()
+            node.wait(WAKER, 0)
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -127,7 +129,7 @@ def test_an_end_before_all_have_arrived_is_noticed(three: list[Node]):
     first.meetings.arrive(*BROUGHT)  # never read: the connection breaks rather than ends
     second.meetings.arrive(*BROUGHT)
     second.close()
-    for check in (first.check, first.check_all):
+    for check in (partial(first.wait, WAKER, 0), first.check_all):
         with pytest.raises(NeighbourLost, match="worker 1, on the same node, has ended"):
             check()
 
@@ -139,12 +141,12 @@ def test_an_end_after_all_have_arrived_counts_at_the_next_meeting(three: list[No
     third.meetings.arrive(*BROUGHT)
     second.meetings.arrive(*BROUGHT)
     third.close()
-    first.check()
+    first.wait(WAKER, 0)
     assert first.meetings.complete
     assert first.meetings.alike
     first.meetings.arrive(*BROUGHT)
     with pytest.raises(NeighbourLost, match="worker 2, on the same node, has ended"):
-        first.check()
+        first.wait(WAKER, 0)
 
 
 @pytest.mark.parametrize(
