@@ -23,6 +23,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -313,6 +314,7 @@ def _serve(descriptor: str, *modules: str) -> None:
     _leave_libraries()
     os.environ.clear()
     os.environ.update(request["environment"])
+    tempfile.tempdir = None  # the environment may name another folder
     os.chdir(request["folder"])
     sys.executable = request["executable"]
     if torch := sys.modules.get("torch"):
