@@ -4,7 +4,7 @@ Imports are most of a start. A forked interpreter is a process of its own, with 
 arguments, environment and output, and it ends as any other does. It has the client's namespaces.
 ``python fork_server.py LISTENER MODULE...`` starts a daemon, which serves at a listening socket until its
 standard input ends. It inherits the socket's descriptor. When the first request comes, it imports the
-modules, and reads the P4 programs if it has imported the reader.
+modules, and reads innet's P4 programs if it has imported the reader.
 """
 
 import atexit
@@ -273,11 +273,13 @@ def _forget_libraries() -> None:
 
 
 def _read_programs(reader: types.ModuleType) -> None:
-    """Read innet's P4 programs: the switches that are forked remember what has been read."""
-    from innet.p4 import artifacts
+    """Read the P4 programs of most tests: the switches that are forked remember what has been read."""
+    from innet.p4.artifacts import artifact
 
-    for lanes in artifacts.SLOTS:
-        reader.load(artifacts.artifact(lanes).device_config)
+    for lanes in (64, 256):
+        reader.load(artifact(lanes).device_config)
+    # No process deletes them as it ends: the kernel would have to copy all of their memory first.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(reader.load))
 
 
 def _name_modules() -> None:
