@@ -9,7 +9,7 @@ from typing import Any
 
 from waiting import WITHIN
 
-from innet.observe.web import serve, source
+from innet.observe.web import source
 from innet.observe.web.source import Source
 
 
@@ -44,6 +44,8 @@ def test_after_an_answer_that_is_not_understood_the_controller_is_read_again(mon
 
 
 def test_a_page_that_cannot_be_updated_costs_the_others_nothing():
+    from innet.observe.web import serve  # slow to import
+
     updated = []
 
     class Page:
@@ -61,9 +63,10 @@ def test_a_page_that_cannot_be_updated_costs_the_others_nothing():
 
 def test_the_page_reads_the_log_and_ends_with_it_whatever_the_locale_is():
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        command = [sys.executable, "-m", "innet.observe.web.serve"]
         options = ["--controller", "127.0.0.1:1", "--address", "127.0.0.1:0"]
         done = subprocess.run(
-            [sys.executable, "-m", serve.__name__, "--socket", str(listener.fileno()), *options],
+            [*command, "--socket", str(listener.fileno()), *options],
             input='{"timestamp": "", "level": "info", "event": "AddSwitch", "facts": "who=Jörg"}\n',
             check=False, capture_output=True, encoding="utf-8", pass_fds=[listener.fileno()],
             env={**os.environ, "PYTHONIOENCODING": "ascii"}, timeout=WITHIN,

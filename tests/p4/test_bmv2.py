@@ -8,7 +8,6 @@ import contextlib
 import secrets
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import IO
 import numpy as np
 import pytest
 from bmv2 import BMV2, exact_mean, gathered_chunks, running, running_switch
+from emulations import programs
 from paths import SUPPORT
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether
@@ -30,7 +30,6 @@ from innet.rpc.client import connect
 from topologies import namespaces
 
 WORKERS = 3
-INNET_SWITCH = Path(sys.executable).with_name("innet-switch")
 ALL_REDUCE = SUPPORT / "all_reduce.py"
 
 
@@ -58,14 +57,14 @@ def cables(folder: Path) -> Iterator[Network]:
     far = [f"{own}.2:{8000 + number}" for number in range(1, WORKERS + 1)]
     ports = [f"udp:{a}/{b}" for a, b in zip(near, far, strict=True)]
     links = [f"udp:{b}/{a}" for a, b in zip(near, far, strict=True)]
-    with running_switch([], [str(INNET_SWITCH)], ports, folder) as address:
+    with running_switch([], [str(programs() / "innet-switch")], ports, folder) as address:
         yield Network(address, links, [[]] * WORKERS)
 
 
 @contextlib.contextmanager
 def innet_switch(folder: Path) -> Iterator[Network]:
     """Run the embedded switch on network interfaces."""
-    with on_interfaces([str(INNET_SWITCH)], folder) as network:
+    with on_interfaces([str(programs() / "innet-switch")], folder) as network:
         yield network
 
 
@@ -140,7 +139,7 @@ def all_reduce(
             np.savez(folder / f"{rank}.npz", *vectors)
             files = [str(folder / f"{rank}.npz"), str(folder / f"means-{rank}.npz")]
             seat = [controller, "job", str(rank), network.links[rank], *files]
-            command = [*network.at[rank], sys.executable, str(ALL_REDUCE), *seat]
+            command = [*network.at[rank], str(programs() / "python"), str(ALL_REDUCE), *seat]
             workers.append(stack.enter_context(running(command, INNET_TOKEN=token)))
         assert ended(workers) == [0] * len(given)
     means = []
@@ -238,7 +237,7 @@ sendp(bytes.fromhex(sys.argv[1]), iface="eth0", verbose=False)
 
 
 def python(script: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-c", script, *arguments]
+    return [str(programs() / "python"), "-c", script, *arguments]
 
 
 @contextlib.contextmanager

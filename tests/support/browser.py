@@ -4,13 +4,13 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from selenium.common.exceptions import TimeoutException
-from selenium.webdriver import Chrome, ChromeOptions, ChromeService
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.wait import WebDriverWait
 from waiting import WITHIN
+
+if TYPE_CHECKING:  # selenium is slow to import
+    from selenium.webdriver import Chrome
 
 needs_browser = pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")),
@@ -21,7 +21,7 @@ needs_browser = pytest.mark.skipif(
 class Browser:
     """A browser with one page."""
 
-    def __init__(self, driver: Chrome) -> None:
+    def __init__(self, driver: "Chrome") -> None:
         self.driver = driver
 
     def open(self, url: str) -> None:
@@ -36,6 +36,9 @@ class Browser:
 
     def wait_for(self, *texts: str, without: str = "") -> str:
         """Return the page's text when it shows all of these texts, and does not show one."""
+        from selenium.common.exceptions import TimeoutException
+        from selenium.webdriver.support.wait import WebDriverWait
+
         shown = ""
 
         def there(_: object) -> bool:
@@ -51,6 +54,8 @@ class Browser:
 
     def fill(self, name: str, text: str) -> None:
         """Write into a field of a form, and send the form."""
+        from selenium.webdriver.common.by import By
+
         field = self.driver.find_element(By.NAME, name)
         field.send_keys(text)
         field.submit()
@@ -59,6 +64,8 @@ class Browser:
 @contextlib.contextmanager
 def browser(profile: Path) -> Iterator[Browser]:
     """Start a browser whose files are in the folder `profile`."""
+    from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+
     options = ChromeOptions()
     options.binary_location = str(shutil.which("chromium"))
     for each in (

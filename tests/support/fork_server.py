@@ -3,8 +3,8 @@
 Imports are most of a start. A forked interpreter is a process of its own, with its own session,
 arguments, environment and output, and it ends as any other does. It has the client's namespaces.
 ``python fork_server.py LISTENER MODULE...`` starts a daemon, which serves at a listening socket until its
-standard input ends. It inherits the socket's descriptor. It imports the modules when the first request
-comes.
+standard input ends. It inherits the socket's descriptor. When the first request comes, it imports the
+modules, and reads innet's P4 programs if it has imported the reader.
 """
 
 import atexit
@@ -13,6 +13,7 @@ import ctypes
 import fcntl
 import gc
 import importlib
+import inspect
 import itertools
 import json
 import os
@@ -22,6 +23,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -270,6 +272,25 @@ def _forget_libraries() -> None:
         sys.modules.pop(name, None)
 
 
+def _read_programs(reader: types.ModuleType) -> None:
+    """Read the P4 programs of most tests: the switches that are forked remember what has been read."""
+    from innet.p4.artifacts import artifact
+
+    for lanes in (64, 256):
+        reader.load(artifact(lanes).device_config)
+    # No process deletes them as it ends: the kernel would have to copy all of their memory first.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(reader.load))
+
+
+def _name_modules() -> None:
+    """Tell :mod:`inspect` the modules of the functions at the bottom of a forked process's stack.
+
+    PyTorch's launcher describes its whole stack again and again. For a file of no known module, it would
+    look at all modules each time.
+    """
+    inspect.modulesbyfile |= {__file__: "__main__", "<frozen runpy>": "runpy"}
+
+
 def _serve(descriptor: str, *modules: str) -> None:
     sys.path.pop(0)  # this folder: the processes do not see the modules of the tests
     listener = socket.socket(fileno=int(descriptor))
@@ -284,6 +305,9 @@ def _serve(descriptor: str, *modules: str) -> None:
     for each in modules:
         importlib.import_module(each)
     del sys.modules["triton"]
+    if reader := sys.modules.get("innet.switch.bmv2json"):
+        _read_programs(reader)
+    _name_modules()
     gc.collect()
     gc.freeze()  # a search for garbage in a forked process would copy all of this
     request = _Server(listener).await_request()
@@ -292,6 +316,7 @@ def _serve(descriptor: str, *modules: str) -> None:
     _leave_libraries()
     os.environ.clear()
     os.environ.update(request["environment"])
+    tempfile.tempdir = None  # the environment may name another folder
     os.chdir(request["folder"])
     sys.executable = request["executable"]
     if torch := sys.modules.get("torch"):

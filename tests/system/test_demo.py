@@ -5,14 +5,14 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import talkative_training
-from commands import BIN
+from commands import BIN, run
+from preforked import forked_programs
 from rich.progress import Progress
 from waiting import WITHIN, marked, until
 
@@ -90,18 +90,18 @@ def test_warnings_of_the_workers_do_not_stop_them(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", ["with spaces, and more", "c+d", "long" * 30])
 def test_a_rack_runs_whatever_the_folder_of_temporary_files_is_called(tmp_path: Path, name: str):
     (folder := tmp_path / name).mkdir()
-    command = [sys.executable, "-c", JOIN]
-    rack = [str(BIN / "innet"), "rack", "--workers", "1", "--lanes", "64", "--", *command]
+    command = [str(forked_programs() / "python"), "-c", JOIN]
+    rack = [str(forked_programs() / "innet"), "rack", "--workers", "1", "--lanes", "64", "--"]
     environment = {**os.environ, "TMPDIR": str(folder)}
     done = subprocess.run(
-        rack, env=environment, check=False, capture_output=True, text=True, timeout=WITHIN
-    )
+        [*rack, *command], env=environment, check=False, capture_output=True, text=True,
+        timeout=WITHIN,
+    )  # fmt: skip
     assert (done.stdout, done.returncode) == ("joined\n", 0), done.stderr
 
 
 def test_more_slots_than_a_request_has_room_for_are_refused():
-    command = [str(BIN / "innet"), "rack", "--workers", "1", "--slots", str(1 << 32), "--", "true"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WITHIN)
+    done = run("innet", "rack", "--workers", "1", "--slots", str(1 << 32), "--", "true")
     assert done.returncode == 2
     assert "--slots" in done.stderr
 

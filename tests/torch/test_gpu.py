@@ -10,7 +10,6 @@ import torch.distributed as dist
 from gpus import has_gpu
 from processes import Group, process_group
 from racks import Rack, rack
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 import innet.torch
@@ -233,6 +232,8 @@ def model() -> torch.nn.Module:
 
 def train(wrapped: torch.nn.Module, rank: int, steps: int = 8) -> list[float]:
     """Return the sum of each parameter after some steps."""
+    from torch.distributed.tensor import DTensor  # slow to import
+
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05)
     generator = torch.Generator(device="cuda").manual_seed(rank)
     for _ in range(steps):

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from innet.errors import InnetError
-from innet.host.link import parse_endpoints
 from innet.local.faults.fates import DOWN, UP, Fate, FateCounts, Faults, Line
 from innet.local.ports import free_udp_ports
 from innet.machine.scratch import scratch_folder
@@ -80,6 +79,8 @@ class Wiring:
 
 def _ends(links: Sequence[str], folder: Path) -> tuple[list[Any], list[Any]]:
     """Return the addresses or paths of each cable's ends, for the switch and for the agent."""
+    from innet.host.link import parse_endpoints  # with NumPy, which the other process does not need
+
     if all(link.startswith(_SHARED) for link in links):
         switches = [Path(link.removeprefix(_SHARED)) for link in links]
         return switches, [folder / str(number) for number in range(len(links))]

@@ -6,6 +6,7 @@ the intermediate form: `packet`, `expressions`, `externs`, `actions`, `parser`, 
 """
 
 import contextlib
+import functools
 import gc
 from collections.abc import Iterator
 
@@ -19,8 +20,12 @@ from innet.switch.bmv2json.packet import Packet
 from innet.switch.bmv2json.parser import Parser
 
 
+@functools.lru_cache(maxsize=4)
 def load(text: str | bytes) -> ir.Program:
-    """Read a BMv2 JSON document. Raises UnsupportedProgram, which names the problem and its place."""
+    """Read a BMv2 JSON document. Raises UnsupportedProgram, which names the problem and its place.
+
+    This takes long, and a switch often gets a program that it knows.
+    """
     with _without_collector():
         return _load(parse(text))
 
