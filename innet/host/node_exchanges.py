@@ -10,6 +10,9 @@ fills one of them while others still read the other. So the workers meet once fo
 more at the end. If there are no other nodes, each worker combines all of a short array, and they meet
 only once.
 
+Bytes that are not summed need no slices. Each worker puts its own on a table, and copies the others' from
+there, if there are no other nodes.
+
 The first slice begins with the first row, so the nodes' first workers see whether the workers disagree.
 """
 
