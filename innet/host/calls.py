@@ -39,7 +39,7 @@ class CallQueue(Generic[Call]):
         self._server: int | None = None  # the thread that serves a call
         self._runner: int | None = None  # the agent's thread
         self._settling: int | None = None  # the agent's thread, while it runs callbacks
-        self._callers: list[int] = []  # the threads that wait for calls of theirs, or serve them
+        self._callers: list[int] = []  # the threads within serve()
         self._successors: list[threading.Thread] = []
         self._ended = False
         self.done = False  # whether the agent's thread has ended
@@ -51,7 +51,7 @@ class CallQueue(Generic[Call]):
 
     @property
     def waiting_here(self) -> bool:
-        """Return whether this thread waits for a call of its own, as in a signal handler."""
+        """Return whether this thread is within :meth:`serve`, as in a signal handler."""
         return threading.get_ident() in self._callers
 
     def put(self, call: Call) -> None:
@@ -88,9 +88,8 @@ class CallQueue(Generic[Call]):
             elif self._calls or self._waker.count != known:
                 self._waker.wake()  # this call may have used up a wake-up of the agent's thread
         finally:
-            with contextlib.suppress(
-                ValueError
-            ):  # a signal handler may have raised before it was there
+            # It is not there if a signal handler has raised an error before.
+            with contextlib.suppress(ValueError):
                 self._callers.remove(own)
 
     def run(self) -> None:
