@@ -35,11 +35,11 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
-# mypy takes one processor for a minute: the tests begin meanwhile.
-test: $(VENV)/.dev system libraries
+# mypy takes one processor for a minute: meanwhile, the libraries are installed and the tests begin.
+test: $(VENV)/.dev system
 	$(MAKE) --jobs 2 lint pytest
 
-pytest: $(VENV)/.dev
+pytest: $(VENV)/.dev libraries
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.dev
