@@ -1,12 +1,11 @@
 """The meetings of a node's workers: they wait for each other in shared memory.
 
 At each meeting, every worker writes into the memory what it brings, and takes a token from an eventfd.
-There is one token less than workers. The one that gets none is the last: it puts the tokens back, and
-signals to the others on another eventfd, of which each reads its share.
+There is one token less than workers. The worker that finds none is the last. It puts the tokens back, and
+writes to another eventfd, the meeting's signal, of which each of the others reads its share.
 
-Two meetings take turns, each with words and a signal of its own. That is enough, because a worker comes
-to a meeting only after all have come to the one before, and comes to that one only after it has read its
-share of the signal before it.
+Two meetings take turns, each with words and a signal of its own. Two are enough. Nobody comes to a meeting
+before all have come to the one before, and everybody reads its share of that one's signal first.
 """
 
 import mmap
@@ -24,9 +23,9 @@ DESCRIPTORS = 1 + _TURNS
 class Meetings:
     """The meetings of so many `workers`, of which this one has the position `index`.
 
-    Their words are at the start of the memory `shared`. The `files` are those of
-    :func:`descriptors`. `complete` tells whether all workers are known to have come. Then
-    ``signals[turn]`` could be read, until this worker has looked.
+    Their words are at the start of the memory `shared`. The `files` are those of :func:`descriptors`.
+    `complete` tells whether all workers are known to have come to the present meeting. Its signal is
+    ``signals[turn]``, a descriptor that can be read when all have come.
     """
 
     def __init__(self, shared: mmap.mmap, workers: int, index: int, files: Sequence[int]) -> None:
