@@ -4,8 +4,8 @@ At each meeting, every worker writes into the memory what it brings, and takes a
 There is one token less than workers. The worker that finds none is the last. It puts the tokens back, and
 writes to another eventfd, the meeting's signal, of which each of the others reads its share.
 
-Two meetings take turns, each with words and a signal of its own. Two are enough. Nobody comes to a meeting
-before all have come to the one before, and everybody reads its share of that one's signal first.
+Two meetings take turns, each with words and a signal of its own. Two are enough. Nobody comes to a
+meeting before all have come to the one before, and everybody reads its share of that one's signal first.
 """
 
 import mmap
