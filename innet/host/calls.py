@@ -39,15 +39,19 @@ class CallQueue(Generic[Call]):
         self._server: int | None = None  # the thread that serves a call
         self._runner: int | None = None  # the agent's thread
         self._settling: int | None = None  # the agent's thread, while it runs callbacks
-        self._callers: list[int] = []  # the threads within serve()
+        self._callers: dict[int, bool] = {}  # the threads within serve(): does it take the turn?
         self._successors: list[threading.Thread] = []
         self._ended = False
         self.done = False  # whether the agent's thread has ended
 
     @property
     def serving_here(self) -> bool:
-        """Return whether this thread is in the midst of a call, as in a signal handler or a callback."""
-        return self._server == threading.get_ident()
+        """Return whether this thread is in the midst of a call, as in a signal handler or a callback.
+
+        It may have the turn, or be about to take it. So it must not wait for the agent's thread.
+        """
+        own = threading.get_ident()
+        return own == self._server or self._callers.get(own, False)
 
     @property
     def waiting_here(self) -> bool:
@@ -76,21 +80,20 @@ class CallQueue(Generic[Call]):
         known = self._waker.count
         idle = not self._calls and not self._turn.locked()
         try:
-            self._callers.append(own)
+            self._callers[own] = idle
             if idle:
                 with self._turn:  # released even if a signal handler raises an error
                     if idle := not (self._calls or self._ended):
                         self._serve_now(call)
             if not idle:
+                self._callers[own] = False
                 self.put(call)
                 self._check_handed_over(call)
                 await_end()
             elif self._calls or self._waker.count != known:
                 self._waker.wake()  # this call may have used up a wake-up of the agent's thread
         finally:
-            # It is not there if a signal handler has raised an error before.
-            with contextlib.suppress(ValueError):
-                self._callers.remove(own)
+            self._callers.pop(own, None)
 
     def run(self) -> None:
         """Serve all calls that are put until :meth:`end`."""

@@ -232,10 +232,7 @@ class ObservedWorker:
     @property
     def waiting_evidence(self) -> tuple[str, ...]:
         """Return the workers that wait for it, in words."""
-        now = self.job.now
-        sentence = (
-            f"the controller has seen others wait for worker {self.rank} for {now.waiting_s:.1f} s"
-        )
+        sentence = f"the others have waited {self.job.now.waiting_s:.1f} s for worker {self.rank}"
         return (*in_words(self.stalls), *([sentence] if self.awaited else []))
 
     @property

@@ -83,18 +83,18 @@ def test_a_signal_handler_that_closes_the_agent_ends_the_call_that_it_interrupts
     with tor.job(2) as job, tor.join(job, 1), tor.join(job, 0) as agent:
         if behind_another:
             agent.submit(ONES)
-        main, closed = threading.main_thread().ident or 0, threading.Event()
+        main, begun = threading.main_thread().ident or 0, threading.Event()
 
         def interrupt() -> None:
             until(lambda: agent.progress().busy and main in agent._calls._callers)
             # Python does not notice a signal that comes just before a lock is waited for.
-            while not closed.is_set():
+            while not begun.is_set():
                 signal.pthread_kill(main, signal.SIGUSR1)
-                closed.wait(1)
+                begun.wait(1)
 
         def close(*_: object) -> None:
+            begun.set()
             agent.close()
-            closed.set()
 
         before = signal.signal(signal.SIGUSR1, close)
         try:

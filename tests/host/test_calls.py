@@ -56,6 +56,28 @@ def test_a_waiting_thread_serves_its_call_itself_if_nothing_else_is_to_be_done(s
     assert served.servers == [threading.current_thread()]
 
 
+def test_a_thread_that_takes_the_turn_is_in_the_midst_of_its_call(served: Served):
+    """A signal handler would otherwise wait for the agent's thread, which waits for the turn."""
+    turn, here = served.queue._turn, []
+
+    class Watched:
+        locked, acquire, release = turn.locked, turn.acquire, turn.release
+
+        def __enter__(self) -> None:
+            here.append(served.queue.serving_here)
+            turn.acquire()
+            here.append(served.queue.serving_here)
+
+        def __exit__(self, *_: object) -> None:
+            here.append(served.queue.serving_here)
+            turn.release()
+
+    served.queue._turn = Watched()
+    served.queue.serve(AT_ONCE, nothing)
+    assert here == [True] * 3
+    assert not served.queue.serving_here
+
+
 def test_the_agents_thread_serves_a_call_that_is_put(served: Served):
     served.queue.put(AT_ONCE)
     assert served.within.wait(WITHIN)

@@ -86,7 +86,7 @@ def _(it: Situation) -> None:
     "silent/waited for",
     "worker 1",
     Severity.PROBLEM,
-    "others wait for worker 1 for 7.5 s",
+    "have waited 7.5 s for worker 1",
     "interpreter lock",
 )
 def _(it: Situation) -> None:
