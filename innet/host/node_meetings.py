@@ -29,21 +29,20 @@ class Meetings:
     """
 
     def __init__(self, shared: mmap.mmap, workers: int, index: int, files: Sequence[int]) -> None:
-        self._shared, self._others = shared, workers - 1
+        self._shared, self._others, self._index = shared, workers - 1, index
         self._tokens, *self.signals = files
-        lines = [
+        self._lines = [
             [(turn * workers + each) * _LINE for each in range(workers)] for turn in range(_TURNS)
         ]
-        self._own = [of_turn[index] for of_turn in lines]
-        self._spans = [[(at, at + _WORDS.size) for at in of_turn] for of_turn in lines]
         self._number = self.turn = 0
         self.complete = True
 
     def arrive(self, *brought: int) -> None:
         """Come to the next meeting, with three numbers. The last worker to come signals to the others."""
         self._number += 1
-        self.turn = turn = self._number % _TURNS
-        _WORDS.pack_into(self._shared, self._own[turn], self._number, *brought)
+        self.turn = self._number % _TURNS
+        own = self._lines[self.turn][self._index]
+        _WORDS.pack_into(self._shared, own, self._number, *brought)
         try:
             os.eventfd_read(self._tokens)
             self.complete = False
@@ -65,12 +64,12 @@ class Meetings:
     @property
     def alike(self) -> bool:
         """Return whether all workers have brought the same."""
-        shared = self._shared
-        return len({shared[start:end] for start, end in self._spans[self.turn]}) == 1
+        shared, size = self._shared, _WORDS.size
+        return len({shared[at : at + size] for at in self._lines[self.turn]}) == 1
 
     def has(self, index: int) -> bool:
         """Return whether a worker has come."""
-        number, *_ = _WORDS.unpack_from(self._shared, self._spans[self.turn][index][0])
+        number, *_ = _WORDS.unpack_from(self._shared, self._lines[self.turn][index])
         return bool(number == self._number)
 
     def close(self) -> None:

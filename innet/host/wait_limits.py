@@ -99,9 +99,8 @@ class WaitLimits:
     def check_node(self, seconds: float, late: Sequence[int]) -> None:
         """Raise WorkersMissing if the worker has waited too long for others of its node."""
         if seconds > self._timeouts.workers:
-            who = (
-                workers_text(late) if late else "the last worker"
-            )  # stopped before it woke this one
+            # If nobody is late, the last worker was stopped before it woke this one.
+            who = workers_text(late) if late else "the last worker"
             raise WorkersMissing(
                 f"{who}, on the same node, did not come within {seconds:.0f} s{_ADVICE}"
             )

@@ -1,8 +1,10 @@
 """The queue of an agent's calls: who serves a call, and in which order."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -169,6 +171,21 @@ def test_a_call_in_the_midst_of_another_one_of_the_same_thread_is_refused():
     waker.close()
 
 
+@contextlib.contextmanager
+def running(queue: CallQueue[Any]) -> Iterator[None]:
+    """Run a queue in a thread of its own. At the end, all of its calls have been served."""
+    thread = threading.Thread(target=queue.run, daemon=True)
+    thread.start()
+    yield
+    queue.end()
+    queue.join(thread)
+
+
+def no_thread(_: threading.Thread) -> None:
+    """Stand for the start of a thread where there are too many."""
+    raise RuntimeError("can't start new thread")
+
+
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("way", ["put", "serve"])
 def test_a_callback_may_wait_for_a_call_that_it_makes(depth: int, way: str):
@@ -195,13 +212,10 @@ def test_a_callback_may_wait_for_a_call_that_it_makes(depth: int, way: str):
         return settle
 
     queue = CallQueue[threading.Event](serve, lambda: None, waker)
-    thread = threading.Thread(target=queue.run, daemon=True)
-    thread.start()
-    queue.put(calls[0])
-    assert calls[0].wait(WITHIN)
-    queue.put(AT_ONCE)
-    queue.end()
-    queue.join(thread)
+    with running(queue):
+        queue.put(calls[0])
+        assert calls[0].wait(WITHIN)
+        queue.put(AT_ONCE)
     assert queue.done
     assert len(set(servers)) == depth + 1
     assert len(servers) == depth + 2
@@ -211,9 +225,6 @@ def test_a_callback_may_wait_for_a_call_that_it_makes(depth: int, way: str):
 
 def test_a_callback_that_would_wait_for_itself_is_told(monkeypatch: pytest.MonkeyPatch):
     waker, refused, served = Waker(), threading.Event(), list[str]()
-
-    def no_thread(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
 
     def settle() -> None:
         with monkeypatch.context() as patch:
@@ -227,12 +238,9 @@ def test_a_callback_that_would_wait_for_itself_is_told(monkeypatch: pytest.Monke
         return settle
 
     queue = CallQueue[str](serve, lambda: None, waker)
-    thread = threading.Thread(target=queue.run, daemon=True)
-    thread.start()
-    queue.put("first")
-    assert refused.wait(WITHIN)
-    queue.end()
-    queue.join(thread)
+    with running(queue):
+        queue.put("first")
+        assert refused.wait(WITHIN)
     assert served == ["first"]
     waker.close()
 
@@ -242,12 +250,9 @@ def test_a_call_of_a_callback_is_served_later_if_no_thread_can_be_started(
 ):
     waker, served, done = Waker(), list[str](), threading.Event()
 
-    def refused(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     def put_second() -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refused)
+            patch.setattr(threading.Thread, "start", no_thread)
             queue.put("second")
 
     def serve(call: str) -> Callable[[], None]:
@@ -255,11 +260,8 @@ def test_a_call_of_a_callback_is_served_later_if_no_thread_can_be_started(
         return done.set if call == "second" else put_second
 
     queue = CallQueue[str](serve, lambda: None, waker)
-    thread = threading.Thread(target=queue.run, daemon=True)
-    thread.start()
-    queue.put("first")
-    assert done.wait(WITHIN)
-    queue.end()
-    queue.join(thread)
+    with running(queue):
+        queue.put("first")
+        assert done.wait(WITHIN)
     assert served == ["first", "second"]
     waker.close()
