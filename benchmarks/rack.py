@@ -10,6 +10,7 @@ Parts:
 * ``rates``: 16 MiB of float32 at 100 Mbit/s, by quantizers of 32, 16 and 8 bits.
 * ``slow``: a quarter of the vector at 25 Mbit/s.
 * ``sizes``: vectors of 4 B to 64 MiB at 100 Mbit/s.
+* ``frames``: 16 MiB at 100 Mbit/s, in frames of 256 lanes, and of 1024 lanes with an MTU of 9000.
 
 All hosts and the switch share the machine's processors. If these are the limit, and not the links,
 "frames of the link" is well below 100 % for every peer.
@@ -61,6 +62,24 @@ def sizes(console: Console, quick: bool) -> Sequence[Outcome]:
     return found
 
 
+def frames(console: Console, quick: bool) -> Sequence[Outcome]:
+    """Compare frames of usual size with large ones. As many bytes are in flight with either."""
+    cases = [Case(over, (1 if quick else 16) * MIB, 2 if quick else 8) for over in PEERS[:2]]
+    networks = [
+        Network(1, HOSTS, 100 * MBIT, slots=s, lanes=n) for n, s in ((256, 256), (1024, 64))
+    ]
+    found = [outcome for network in networks for outcome in measure(console, network, cases)]
+    table = Table("lanes", "over", "step, s", "vector of the link", "processor time of a host, s")
+    table.title = f"one rack of {HOSTS} hosts, 100 Mbit/s, {cases[0].nbytes:,} bytes of float32"
+    for each in found:
+        table.add_row(
+            str(each.network.lanes), each.case.over, f"{each.step_s:.2f}",
+            f"{each.link_share:.0%}", f"{each.processor_s:.3f}",
+        )  # fmt: skip
+    console.print(table)
+    return found
+
+
 def _rates(console: Console, mbit: int, mib: int, steps: int) -> Sequence[Outcome]:
     outcomes = measure(
         console,
@@ -73,7 +92,7 @@ def _rates(console: Console, mbit: int, mib: int, steps: int) -> Sequence[Outcom
     return outcomes
 
 
-PARTS = {each.__name__: each for each in (rates, slow, sizes)}
+PARTS = {each.__name__: each for each in (rates, slow, sizes, frames)}
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ class Network:
     Each link has that rate both ways. At both ends it has room for `buffer_bytes`, as a switch has
     for each port: enough for a window of all `slots`, and for TCP's window. With a `server` there
     is one more host for it. The link of the last host with a vector may have a `slow_rate` instead.
+    Packets of more than 256 `lanes` need an MTU of 9000 bytes, and get it.
     """
 
     racks: int
@@ -55,6 +56,7 @@ class Network:
     slots: int = 256
     buffer_bytes: int = 512_000
     slow_rate: int = 0
+    lanes: int = 256
 
     @property
     def workers(self) -> int:
@@ -84,6 +86,8 @@ class Network:
         return {
             "link": self._link(self.rate),
             "slots": self.slots,
+            "lanes": self.lanes,
+            "mtu": 1500 if self.lanes <= 256 else 9000,
             "switches": [*above, *({"name": tor, "uplinks": [*parents]} for tor in tors)],
             "racks": [*racks, *served],
         }
@@ -94,12 +98,16 @@ class Network:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a case. Bytes are means per step. Those of the uplink are 0 if there is none."""
+    """The result of a case. Bytes are means per step. Those of the uplink are 0 if there is none.
+
+    `processor_s` is the processor time of a host's process per step, a mean over the hosts.
+    """
 
     network: Network
     case: Case
     step_s: float
     steps_s: Sequence[float]
+    processor_s: float
     up_bytes: float  # the mean over the hosts
     down_bytes: float
     uplink_up_bytes: float  # from the first rack to the spine
@@ -176,6 +184,7 @@ def _outcome(network: Network, case: Case, of_hosts: Sequence[dict[str, Any]]) -
     uplink = of_hosts[0]["uplink"] or (0, 0)
     return Outcome(
         network, case, statistics.median(steps), steps,
+        statistics.mean(host["processor"] for host in of_hosts) / case.steps,
         statistics.mean(host["link"][0] for host in of_hosts) / case.steps,
         statistics.mean(host["link"][1] for host in of_hosts) / case.steps,
         uplink[0] / case.steps, uplink[1] / case.steps,

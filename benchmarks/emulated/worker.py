@@ -80,10 +80,12 @@ def _run(host: Host, case: Case, number: int, barrier: Any) -> dict[str, Any]:
         barrier()
         before = _counts(host)
         barrier()  # all hosts have counted before anyone sends
+        busy = time.process_time()
         for _ in range(case.steps):
             began = time.monotonic()
             total = reduce(own)
             seconds.append(time.monotonic() - began)
+        busy = time.process_time() - busy
         barrier()
         after = _counts(host)
     _check(host, case, common, total)
@@ -95,7 +97,10 @@ def _run(host: Host, case: Case, number: int, barrier: Any) -> dict[str, Any]:
         name: [late - early for late, early in zip(after[name], before[name], strict=True)]
         for name in after
     }
-    return {"seconds": seconds, "link": crossed["link"], "uplink": crossed.get("uplink")}
+    return {
+        "seconds": seconds, "processor": busy,
+        "link": crossed["link"], "uplink": crossed.get("uplink"),
+    }  # fmt: skip
 
 
 def _check(host: Host, case: Case, common: Vector, total: Vector) -> None:

@@ -21,12 +21,12 @@ from innet.errors import InnetError
 from innet.local.processes import command as run
 from innet.rpc import channels
 from innet.switch.mininet import InnetSwitch
+from innet.wire.frames import ETHERNET_BYTES
 
 CPU_PORT = 510
 # In bytes: 1.2 ms at 100 Mbit/s, so that no bandwidth is lost when a timer is a millisecond late.
 _LEAST_BURST = 15_000
 _BURST_SECONDS = 0.001
-_LARGEST_FRAME = 1514
 _READY_WITHIN = 30.0
 _SERVER_GIB = 1
 
@@ -39,23 +39,29 @@ class CappedInterface(TCIntf):
     frames could not forward such unfinished frames.
     """
 
-    def config(self, spec: LinkSpec | None = None, **settings: Any) -> None:
-        """Apply Mininet's settings and the cap. Raises InnetError."""
+    def config(self, spec: LinkSpec | None = None, mtu: int = 1500, **settings: Any) -> None:
+        """Apply Mininet's settings, the MTU and the cap. Raises InnetError."""
         super().config(txo=False, **settings)
-        for command in cap_commands(spec or LinkSpec(), self.name):
-            # Some versions of tc warn although the kernel succeeds; the exit status is then 0.
-            _, output, status = self.node.pexec(command)
-            if status:
-                raise InnetError(f"cannot cap {self.name} with {command!r}: {output.strip()}")
+        self._run("set the MTU of", f"ip link set dev {self.name} mtu {mtu}")
+        for command in cap_commands(spec or LinkSpec(), self.name, mtu):
+            self._run("cap", command)
+
+    def _run(self, purpose: str, command: str) -> None:
+        """Run a command in the node's namespace. Raises InnetError."""
+        # Some versions of tc warn although the kernel succeeds; the exit status is then 0.
+        _, output, status = self.node.pexec(command)
+        if status:
+            raise InnetError(f"cannot {purpose} {self.name} with {command!r}: {output.strip()}")
 
 
-def cap_commands(spec: LinkSpec, interface: str) -> list[str]:
+def cap_commands(spec: LinkSpec, interface: str, mtu: int) -> list[str]:
     """Return the commands that limit an interface's outgoing rate, or none without a rate."""
     if spec.rate is None:
         return []
+    largest_frame = ETHERNET_BYTES + mtu
     per_second = spec.rate / 8  # bytes
     burst = round(max(_LEAST_BURST, per_second * _BURST_SECONDS))
-    queue = round(max(2 * _LARGEST_FRAME, per_second * spec.queue / 1000))
+    queue = round(max(2 * largest_frame, per_second * spec.queue / 1000))
     add = f"tc qdisc add dev {interface}"
     if spec.cap == "tbf":
         return [f"{add} root tbf rate {spec.rate}bit burst {burst} limit {queue}"]
@@ -63,7 +69,7 @@ def cap_commands(spec: LinkSpec, interface: str) -> list[str]:
         f"{add} root handle 1: htb default 1",
         (
             f"tc class add dev {interface} parent 1: classid 1:1 htb "
-            f"rate {spec.rate}bit burst {burst} cburst {_LARGEST_FRAME} quantum {_LARGEST_FRAME}"
+            f"rate {spec.rate}bit burst {burst} cburst {largest_frame} quantum {largest_frame}"
         ),
         f"{add} parent 1:1 bfifo limit {queue}",
     ]
@@ -151,7 +157,7 @@ def _build(net: Mininet, plan: Plan, folder: Path) -> None:
     for link in plan.links:
         net.addLink(
             link.child.node, link.parent.node, link.child.port, link.parent.port,
-            intf=CappedInterface, spec=link.spec,
+            intf=CappedInterface, spec=link.spec, mtu=plan.mtu,
             **_own_mac(addressed.get(link.child.node)),
         )  # fmt: skip
     for host in addressed.values():

@@ -76,6 +76,7 @@ class Plan:
 
     prefix_length: int
     service: Address
+    mtu: int
     lanes: int
     slots: int
     hosts: tuple[PlannedHost, ...]
@@ -135,6 +136,7 @@ def plan(topology: Topology) -> Plan:
     return Plan(
         network.prefixlen,
         _address(network[-2]),
+        topology.mtu,
         topology.lanes,
         topology.slots,
         hosts,

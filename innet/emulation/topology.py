@@ -27,6 +27,7 @@ from innet.documents import bounded_yaml, schema
 from innet.documents.bounded_yaml import quoted
 from innet.wire.frames import Address
 from innet.wire.layout import MOST_CONTRIBUTORS
+from innet.wire.records import least_mtu
 
 MAX_CONTRIBUTIONS = MOST_CONTRIBUTORS
 """The most hosts and switches whose contributions one switch can sum: the bits of its bitmap."""
@@ -160,7 +161,8 @@ class Topology(_Strict):
     """A whole file."""
 
     network: ipaddress.IPv4Network = ipaddress.IPv4Network("10.0.0.0/16")
-    lanes: Literal[64, 256] = 256
+    mtu: Annotated[int, Field(ge=1500, le=9216)] = 1500
+    lanes: Literal[64, 256, 1024] = 256
     slots: Annotated[int, Field(ge=1, le=8192)] = 128
     link: LinkSpec = LinkSpec()
     switches: Annotated[tuple[SwitchSpec, ...], Field(min_length=1, max_length=MAX_NODES)]
@@ -200,6 +202,14 @@ class Topology(_Strict):
         if slots & (slots - 1):
             raise ValueError(f"{slots} slots: give a power of two")
         return slots
+
+    @model_validator(mode="after")
+    def _packets_fit_in_frames(self) -> Self:
+        if self.mtu < (needed := least_mtu(self.lanes)):
+            raise ValueError(
+                f"packets with {self.lanes} lanes need an mtu of {needed}: add `mtu: 9000`"
+            )
+        return self
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

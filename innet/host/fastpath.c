@@ -177,11 +177,18 @@ int64_t innet_due(struct window *window, const struct vectors *vectors, int64_t 
     for (int64_t slot = 0; slot < window->slots; slot++) {
         flying += window->state[slot] == STATE_FLYING;
         lowest = window->chunk[slot] < lowest ? window->chunk[slot] : lowest;
-        if (window->state[slot] == STATE_DUE)
+    }
+    /* From the slot of the lowest chunk on, chunks ascend unless packets were lost. */
+    int ascend = 1;
+    for (int64_t i = 0, slot = lowest % window->slots; i < window->slots; i++) {
+        if (window->state[slot] == STATE_DUE) {
+            ascend &= !count || due[count - 1] < window->chunk[slot];
             due[count++] = window->chunk[slot];
+        }
+        slot = slot + 1 < window->slots ? slot + 1 : 0;
     }
     int64_t room = most > flying ? most - flying : 0, waiting = 0;
-    if (count > room || count > most_full)
+    if (!ascend)
         qsort(due, (size_t)count, sizeof *due, lower);
     if (count > room) {
         waiting = count - (room ? room : due[0] == lowest);

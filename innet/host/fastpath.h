@@ -97,7 +97,7 @@ void innet_take(struct window *window, const struct inbox *inbox, struct vectors
                 double now, double quiet_until, double too_soon, double reordering,
                 struct taken *taken);
 /* Returns how many chunks are to be sent now, at most `most_full` of them with lanes. They are in the
- * window's scratch. */
+ * window's scratch, the lowest first. */
 int64_t innet_due(struct window *window, const struct vectors *vectors, int64_t most,
                   int64_t most_full, struct sent *sent);
 /* Makes the packets of these `count` chunks from number `first` to `end`. */

@@ -42,14 +42,12 @@ from innet.machine.forks import close_in_children
 from innet.machine.sockets import enlarge_buffers, join_datagrams, route_mtu, take_part_in_ecn
 from innet.wire.check import seal
 from innet.wire.frames import (
-    ENCAPSULATION_BYTES,
-    ETHERNET_BYTES,
     SOURCE_IP,
     SOURCE_PORT,
     Address,
     encapsulation,
 )
-from innet.wire.records import Records, packet_bytes, packet_dtype
+from innet.wire.records import Records, least_mtu, packet_bytes, packet_dtype
 
 _SHARED = "shm:"
 _SHARED_MAC, _FAR_MAC = 0x06, 0x0A  # locally administered, and not the 02 of other addresses
@@ -223,7 +221,7 @@ def connect_to_service(sock: socket.socket, ip: str, port: int) -> None:
 
 def _check_mtu(sock: socket.socket, ip: str, lanes: int) -> None:
     """Raise UsageError if the kernel would cut packets into fragments, which no switch sums."""
-    needed = ENCAPSULATION_BYTES - ETHERNET_BYTES + packet_bytes(lanes)
+    needed = least_mtu(lanes)
     if (most := route_mtu(sock)) < needed:
         raise UsageError(
             f"cannot open link 'host' to the switch's service address {ip}: packets with {lanes} lanes "

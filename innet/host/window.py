@@ -91,17 +91,17 @@ class Window:
         self.newest = newest
 
     def transmit(self, most: int, now: float) -> tuple[Indices, Indices]:
-        """Send the lowest due chunks, so that up to `most` are in flight. Returns (slots, chunks).
+        """Send due chunks, the lowest first, so that up to `most` are in flight.
 
-        The lowest unfinished chunk is sent in any case. Otherwise workers with different windows
-        could wait for each other. So all workers send the lowest chunk of all.
+        Returns (slots, chunks). The lowest unfinished chunk is sent in any case. Otherwise workers
+        with different windows could wait for each other. So all workers send the lowest chunk of all.
         """
         due = np.flatnonzero(self._state == _DUE)
         if not due.size:
             return due, due
         room = max(0, most - int(np.count_nonzero(self._state == _FLYING)))
+        due = due[np.argsort(self._chunk[due])]
         if len(due) > room:
-            due = due[np.argsort(self._chunk[due])]
             due = due[: max(room, int(self._chunk[due[0]] == self._chunk.min()))]
         return self._send(due, now)
 

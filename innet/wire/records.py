@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from innet.wire.frames import TYPE_OF_SERVICE
+from innet.wire.frames import ENCAPSULATION_BYTES, ETHERNET_BYTES, TYPE_OF_SERVICE
 from innet.wire.layout import (
     HEADER,
     HEADER_BYTES,
@@ -40,6 +40,11 @@ def packet_dtype(lanes: int, encapsulation: int = 0) -> np.dtype[np.void]:
     if lanes:
         fields.append(("lanes", ">i4", (lanes,)))
     return np.dtype(fields)
+
+
+def least_mtu(lanes: int) -> int:
+    """Return the smallest MTU in bytes with which a packet crosses a network in one frame."""
+    return ENCAPSULATION_BYTES - ETHERNET_BYTES + packet_bytes(lanes)
 
 
 def packet_bytes(lanes: int) -> int:

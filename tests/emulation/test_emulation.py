@@ -109,6 +109,24 @@ def test_a_server_on_top_keeps_parameters(tmp_path: Path, trace: Trace):
     assert done.stdout.count("step 2: ") == 3
 
 
+JUMBO = """
+mtu: 9000
+lanes: 1024
+link: {rate: 100mbit}
+servers: [{name: pbox}]
+switches: [{name: left, uplinks: [pbox]}, {name: right, uplinks: [pbox]}]
+racks: [{switch: left, hosts: 2}, {switch: right, hosts: 1}]
+"""
+
+
+def test_jumbo_frames_carry_1024_lanes(tmp_path: Path, trace: Trace):
+    file = tmp_path / "jumbo.yaml"
+    file.write_text(JUMBO)
+    done = emulate(file, run=[sys.executable, str(WORKER), str(tmp_path)])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_exact(tmp_path, 3, lanes=1024)
+
+
 TWO_RACKS = """
 lanes: 64
 slots: 16
