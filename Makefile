@@ -35,8 +35,10 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/innet demo
 
-# mypy takes one processor for a minute: meanwhile, the libraries are installed and the tests begin.
-test: $(VENV)/.dev system
+# apt installs packages while pip does. mypy takes one processor for a minute: meanwhile, the libraries are
+# installed and the tests begin.
+test:
+	$(MAKE) --jobs 2 $(VENV)/.dev system
 	$(MAKE) --jobs 2 lint pytest
 
 pytest: $(VENV)/.dev libraries
