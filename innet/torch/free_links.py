@@ -21,7 +21,7 @@ class FreeLinks:
             free = [link for link in links if link not in self._taken]
             if not free:
                 raise NoCapacity(
-                    f"the {len(links)} cables of this worker carry other groups: give it more, "
+                    f"other groups use all of this worker's cables ({len(links)}): give it more, "
                     "joined with + in INNET_LINK"
                 )
             if free[0] != "host":
