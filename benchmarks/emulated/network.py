@@ -24,6 +24,8 @@ from rich.console import Console
 
 from innet.emulation.requirements import missing
 from innet.errors import UsageError
+from innet.wire.frames import USUAL_MTU
+from innet.wire.records import least_mtu
 
 INNET = Path(sys.executable).with_name("innet")
 SERVER = "ps"
@@ -46,7 +48,7 @@ class Network:
     Each link has that rate both ways. At both ends it has room for `buffer_bytes`, as a switch has
     for each port: enough for a window of all `slots`, and for TCP's window. With a `server` there
     is one more host for it. The link of the last host with a vector may have a `slow_rate` instead.
-    Packets of more than 256 `lanes` need an MTU of 9000 bytes, and get it.
+    The MTU is 9000 bytes if packets with `lanes` lanes need more than the usual one.
     """
 
     racks: int
@@ -87,7 +89,7 @@ class Network:
             "link": self._link(self.rate),
             "slots": self.slots,
             "lanes": self.lanes,
-            "mtu": 1500 if self.lanes <= 256 else 9000,
+            "mtu": USUAL_MTU if least_mtu(self.lanes) <= USUAL_MTU else 9000,
             "switches": [*above, *({"name": tor, "uplinks": [*parents]} for tor in tors)],
             "racks": [*racks, *served],
         }

@@ -21,7 +21,7 @@ from innet.errors import InnetError
 from innet.local.processes import command as run
 from innet.rpc import channels
 from innet.switch.mininet import InnetSwitch
-from innet.wire.frames import ETHERNET_BYTES
+from innet.wire.frames import ETHERNET_BYTES, USUAL_MTU
 
 CPU_PORT = 510
 # In bytes: 1.2 ms at 100 Mbit/s, so that no bandwidth is lost when a timer is a millisecond late.
@@ -39,10 +39,11 @@ class CappedInterface(TCIntf):
     frames could not forward such unfinished frames.
     """
 
-    def config(self, spec: LinkSpec | None = None, mtu: int = 1500, **settings: Any) -> None:
+    def config(self, spec: LinkSpec | None = None, mtu: int = USUAL_MTU, **settings: Any) -> None:
         """Apply Mininet's settings, the MTU and the cap. Raises InnetError."""
         super().config(txo=False, **settings)
-        self._run("set the MTU of", f"ip link set dev {self.name} mtu {mtu}")
+        if mtu != USUAL_MTU:
+            self._run("set the MTU of", f"ip link set dev {self.name} mtu {mtu}")
         for command in cap_commands(spec or LinkSpec(), self.name, mtu):
             self._run("cap", command)
 

@@ -25,7 +25,7 @@ from innet.controller.jobs.records import Attachment, Uplink
 from innet.controller.jobs.trees import Fabric, loads, most_contributors
 from innet.documents import bounded_yaml, schema
 from innet.documents.bounded_yaml import quoted
-from innet.wire.frames import Address
+from innet.wire.frames import USUAL_MTU, Address
 from innet.wire.layout import MOST_CONTRIBUTORS
 from innet.wire.records import least_mtu
 
@@ -161,7 +161,7 @@ class Topology(_Strict):
     """A whole file."""
 
     network: ipaddress.IPv4Network = ipaddress.IPv4Network("10.0.0.0/16")
-    mtu: Annotated[int, Field(ge=1500, le=9216)] = 1500
+    mtu: Annotated[int, Field(ge=USUAL_MTU, le=9216)] = USUAL_MTU
     lanes: Literal[64, 256, 1024] = 256
     slots: Annotated[int, Field(ge=1, le=8192)] = 128
     link: LinkSpec = LinkSpec()

@@ -41,12 +41,7 @@ from innet.machine.boot import boot_id
 from innet.machine.forks import close_in_children
 from innet.machine.sockets import enlarge_buffers, join_datagrams, route_mtu, take_part_in_ecn
 from innet.wire.check import seal
-from innet.wire.frames import (
-    SOURCE_IP,
-    SOURCE_PORT,
-    Address,
-    encapsulation,
-)
+from innet.wire.frames import SOURCE_IP, SOURCE_PORT, Address, encapsulation
 from innet.wire.records import Records, least_mtu, packet_bytes, packet_dtype
 
 _SHARED = "shm:"

@@ -21,12 +21,12 @@ from innet.errors import InnetError, NotFound, UsageError
 from innet.rpc import innet_pb2 as pb
 from innet.wire.capture import Innet
 from innet.wire.check import intact
-from innet.wire.frames import ENCAPSULATION_BYTES
+from innet.wire.frames import ENCAPSULATION_BYTES, ETHERNET_BYTES
 from innet.wire.layout import HEADER_BYTES, LANE_BYTES, Kind
 from innet.wire.records import packet_dtype
 
 _SOL_PACKET = 263
-_ETHERNET_BYTES, _UDP_BYTES = 14, 8
+_UDP_BYTES = 8
 _PACKET_IGNORE_OUTGOING = 23
 _FROM_SWITCHES = (Kind.RESULT, Kind.PENDING, Kind.STALE)
 
@@ -153,7 +153,7 @@ def innet_frames(packet: Any) -> Iterator[Any]:
             frame = Ether(rest)
             if not _is_innet(frame):
                 return
-            size = _ETHERNET_BYTES + frame[IP].len
+            size = ETHERNET_BYTES + frame[IP].len
             inner = Ether(rest[:size])
             if not _is_innet(inner):  # its length is wrong
                 return

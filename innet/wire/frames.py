@@ -8,6 +8,9 @@ from innet.wire.layout import UDP_PORT, Ecn
 
 ETHERNET_BYTES = 14
 ENCAPSULATION_BYTES = ETHERNET_BYTES + 20 + 8
+USUAL_MTU = 1500
+"""The MTU of most Ethernets in bytes, and that of a new veth."""
+
 SOURCE_IP, SOURCE_PORT = slice(26, 30), slice(34, 36)
 """The position of the sender's address and port in these bytes."""
 
