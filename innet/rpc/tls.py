@@ -171,7 +171,7 @@ class Identity:
 
         # OpenSSL calls it in every handshake, also if the client names no server.
         context = renewal.newest
-        context.sni_callback = choose  # type: ignore[assignment]  # its type lacks SSLSocket
+        context.sni_callback = choose
         return context
 
     def renewed_expiry(self) -> datetime:
