@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 export PYTHONDONTWRITEBYTECODE =
 C_SOURCES = $(shell find innet benchmarks tests -name '*.[ch]')
 
-.PHONY: help demo test pytest test-fast matrix newest soak lint format docs proto artifacts system libraries clean
+.PHONY: help demo test pytest test-fast matrix newest soak lint format docs proto artifacts requirements system libraries clean
 
 help:
 	@echo 'make demo       set up, then train a rack through a P4 switch; no root needed'
@@ -29,6 +29,7 @@ help:
 	@echo 'make docs       set up, then build the site into site/; open site/index.html'
 	@echo 'make proto      remake the gRPC code from the .proto files'
 	@echo 'make artifacts  recompile the P4 programs (p4c-bm2-ss has to be on the PATH)'
+	@echo 'make requirements  write requirements/*.txt: the packages of deployments, pinned, with hashes'
 	@echo 'make libraries  install what the examples for other libraries need'
 	@echo 'make clean      remove what set-up and tests have made'
 
@@ -145,6 +146,20 @@ proto: .venv-proto/.done
 artifacts: $(VENV)/.demo
 	$(BIN)/innet p4 compile
 
+# What deployments install besides innet: the extras of services, and of a training's image. Versions that are
+# in the files already stay, unless UPGRADE=--upgrade. The build backend is in, so that nothing else is fetched.
+EXTRAS_services = metrics
+EXTRAS_training = demo metrics private
+
+requirements: .venv-lock/.done
+	@for each in 'services $(EXTRAS_services)' 'training $(EXTRAS_training)'; do \
+		set -- $$each; file=requirements/$$1.txt; shift; \
+		echo 'setuptools>=77' | .venv-lock/bin/uv pip compile - pyproject.toml \
+			$$(printf -- '--extra %s ' "$$@") --universal --python-version 3.11 --generate-hashes \
+			--no-annotate --custom-compile-command 'make requirements' --quiet $(UPGRADE) --output-file $$file \
+			|| exit 1; \
+	done
+
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[demo]'
@@ -165,5 +180,10 @@ $(VENV)/.docs: pyproject.toml constraints.txt
 	.venv-proto/bin/python -m pip install --quiet 'grpcio-tools==1.49.1' 'setuptools<81'
 	@touch $@
 
+.venv-lock/.done: Makefile
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet 'uv==0.13.9'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-proto $(LIBRARIES) .pytest_cache .mypy_cache .ruff_cache .hypothesis site *.egg-info
+	rm -rf $(VENV) .venv-proto .venv-lock $(LIBRARIES) .pytest_cache .mypy_cache .ruff_cache .hypothesis site *.egg-info

@@ -1,9 +1,9 @@
 #!/bin/sh
-# PrologSlurmctld: creates a job of innet for a job of Slurm with `--comment innet:WORKERS[@SWITCH]`.
-# If this fails, Slurm does not start the job.
+# PrologSlurmctld: creates a job of innet for a job of Slurm with `--comment innet:WORKERS[@SWITCH]`. The job
+# belongs to the user, because the user's own certificate creates it. If this fails, Slurm does not start the job.
 set -eu
 . "$(dirname "$0")/innet.conf"
-export PATH INNET_CONTROLLER INNET_TLS="$ADMINISTRATOR_TLS"
+export PATH INNET_CONTROLLER INNET_TLS="${USERS_TLS:+$USERS_TLS/$SLURM_JOB_USER}"
 
 case "${SLURM_JOB_COMMENT:-}" in
     innet:*) wanted=${SLURM_JOB_COMMENT#innet:} ;;

@@ -112,6 +112,7 @@ def make(
             for kind in _KINDS
         ]
         record(folder, made)
+        (folder / tls.REVOKED).touch(0o644)  # servers do not start without it
     except OSError as problem:
         raise unwritable(folder, problem) from None
     return Made(new, hosts)

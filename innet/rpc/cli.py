@@ -72,7 +72,9 @@ def make(
         tls.WORKER: "INNET_TLS=FOLDER",
     }
     for role, options in started.items():
-        table.add_row(role, " ".join(path.name for path in tls.files(folder, role)), options)
+        names = [path.name for path in tls.files(folder, role)]
+        names += [tls.REVOKED] if role in tls.SERVERS else []
+        table.add_row(role, " ".join(names), options)
     _out.print(table)
     _out.print("copy the authorities' keys nowhere: whoever has them can make any certificate")
 

@@ -35,9 +35,9 @@ def shown_fingerprint(auth_context: Mapping[str, Any]) -> str:
 
 
 class Revocations:
-    """The revoked certificates of a file, which need not exist. Any thread may ask.
+    """The revoked certificates of a file. Any thread may ask.
 
-    Raises UsageError if the file cannot be read, or has a line that is no fingerprint.
+    Raises UsageError if the file is missing or cannot be read, or has a line that is no fingerprint.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,7 +61,10 @@ class Revocations:
             try:
                 self._read()
             except FileNotFoundError:
-                pass
+                self._problem = (
+                    f"there is no {self._path}: copy it from where the certificates were made, because "
+                    "without it nobody knows which ones have been revoked; an empty file revokes none"
+                )
             except (OSError, ValueError) as problem:
                 self._problem = f"cannot read {self._path}: {problem}"
             if self._problem and self._problem != before:

@@ -9,7 +9,7 @@ other authority can make them too.
 
 import contextlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 
 from innet.errors import NotAuthorized, UsageError
+from innet.rpc.renewal import Renewal
 
 CONTROLLER, SWITCH, ADMIN, WORKER = "controller", "switch", "admin", "worker"
 USER, OBSERVER = "user", "observer"
@@ -56,7 +57,7 @@ def authorities(folder: Path, role: str) -> list[Path]:
 
 
 def files(folder: Path, role: str) -> list[Path]:
-    """Return all files of a folder that a role needs."""
+    """Return all files of a folder with certificates and keys that a role needs."""
     return [*authorities(folder, role), certificate_path(folder, role), key_path(folder, role)]
 
 
@@ -144,19 +145,7 @@ class Identity:
 
         If the files are replaced while it serves, new connections use the new files.
         """
-        newest = self._contents()
-
-        def renewed() -> grpc.ServerCertificateConfiguration | None:
-            nonlocal newest
-            with contextlib.suppress(OSError):  # a file may be missing while it is replaced
-                if (contents := self._contents()) != newest:
-                    newest = contents
-                    return _configuration(*contents)
-            return None
-
-        return grpc.dynamic_ssl_server_credentials(
-            _configuration(*newest), renewed, require_client_authentication=True
-        )
+        return server_credentials(self.certificate, self.key, self.authorities, ask=True)
 
     def client_context(self) -> ssl.SSLContext:
         """Return the TLS context of a client that does not use gRPC."""
@@ -165,13 +154,24 @@ class Identity:
         context.load_cert_chain(self.certificate, self.key)
         return context
 
-    def server_context(self) -> ssl.SSLContext:
-        """Return the TLS context of a server without gRPC that asks every client for a certificate."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.verify_mode = ssl.CERT_REQUIRED
-        for path in self.authorities:
-            context.load_verify_locations(path)
-        context.load_cert_chain(self.certificate, self.key)
+    def server_context(self, *, ask: bool = True) -> ssl.SSLContext:
+        """Return the TLS context of a server without gRPC. It may `ask` every client for a certificate.
+
+        If the files are replaced while it serves, new connections use the new files.
+        """
+
+        def made() -> ssl.SSLContext:
+            return _server_context(self.certificate, self.key, self.authorities, ask=ask)
+
+        renewal = Renewal((self.key, self.certificate, *self.authorities), made)
+
+        def choose(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _: object) -> None:
+            renewal.look()
+            connection.context = renewal.newest
+
+        # OpenSSL calls it in every handshake, also if the client names no server.
+        context = renewal.newest
+        context.sni_callback = choose
         return context
 
     def renewed_expiry(self) -> datetime:
@@ -180,10 +180,6 @@ class Identity:
         Raises UsageError or NotAuthorized if it cannot be used.
         """
         return _expiry(self.certificate, self.key, server=True)
-
-    def _contents(self) -> tuple[bytes, bytes, bytes]:
-        authorities = b"\n".join(path.read_bytes() for path in self.authorities)
-        return self.key.read_bytes(), self.certificate.read_bytes(), authorities
 
 
 def load(folder: Path, role: str) -> Identity:
@@ -216,8 +212,38 @@ def load_operator(folder: Path) -> Identity:
     return load(folder, present[0] if present else ADMIN)
 
 
-def _configuration(key: bytes, certificate: bytes, authorities: bytes) -> Any:
-    return grpc.ssl_server_certificate_configuration([(key, certificate)], authorities)
+def server_credentials(
+    certificate: Path, key: Path, authorities: Sequence[Path], *, ask: bool
+) -> grpc.ServerCredentials:
+    """Return the credentials of a gRPC server, which may `ask` every client for a certificate.
+
+    If the files are replaced while it serves, new connections use the new files. Raises OSError, also for
+    files that are no certificates or keys.
+    """
+
+    def made() -> Any:
+        _server_context(certificate, key, authorities, ask=ask)  # gRPC would not name the problem
+        trusted = b"\n".join(path.read_bytes() for path in authorities) or None
+        pair = key.read_bytes(), certificate.read_bytes()
+        return grpc.ssl_server_certificate_configuration([pair], trusted)
+
+    renewal = Renewal((key, certificate, *authorities), made)
+    return grpc.dynamic_ssl_server_credentials(
+        renewal.newest,
+        lambda: renewal.newest if renewal.look() else None,
+        require_client_authentication=ask,
+    )
+
+
+def _server_context(
+    certificate: Path, key: Path, authorities: Sequence[Path], *, ask: bool
+) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED if ask else ssl.CERT_NONE
+    for path in authorities:
+        context.load_verify_locations(path)
+    context.load_cert_chain(certificate, key)
+    return context
 
 
 def _readable(path: Path) -> bytes:

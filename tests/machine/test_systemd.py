@@ -64,7 +64,11 @@ def installed(unit: Path) -> str:
 def command(unit: Path, folder: Path) -> list[str]:
     """Return the unit's command for this machine: with free ports, and certificates in a folder."""
     [_, rest] = installed(unit).replace("\\\n", "").split("ExecStart=")
-    text = rest.partition("\n")[0].replace("%d", str(folder)).replace("%S/innet", str(folder))
+    text = (
+        rest.partition("\n")[0]
+        .replace("/etc/innet/certs", str(folder))
+        .replace("%S/innet", str(folder))
+    )
     for port, cable in zip(("1@eth1", "2@eth2"), free_cables(2), strict=True):
         text = text.replace(port, f"{port[0]}@{cable.interface}")
     return [
@@ -113,8 +117,12 @@ def test_a_server_tells_systemd_when_it_serves_and_when_it_stops(
 
 @needs_container
 def test_a_real_systemd_starts_restarts_and_stops_the_services(tmp_path: Path):
-    """The units word for word, in a container: booted_check.sh has the steps."""
+    """The units word for word, in a container: booted_check.sh has the steps.
+
+    It also revokes and renews certificates while the services run.
+    """
     shutil.copy(SUPPORT / "booted_check.sh", tmp_path / "check")
+    shutil.copy(SUPPORT / "program_switch.py", tmp_path)
     packages, commands = sysconfig.get_path("purelib"), sysconfig.get_path("scripts")
     folders = [tmp_path, ROOT, packages, commands, sys.base_prefix]
     done = subprocess.run(
@@ -134,6 +142,9 @@ def test_a_real_systemd_starts_restarts_and_stops_the_services(tmp_path: Path):
     events = [each["event"] for each in entries]
     assert events.count("the controller serves") == 2
     assert "state restored" in events
+    refused = [each["who"] for each in entries if each["event"] == "refused"]
+    assert {*refused} == {"mallory (admin)"}
+    assert events.count("changed files are used") == 1
     *_, last_start = (at for at, event in enumerate(events) if event == "the controller serves")
     assert "the controller stops" in events[last_start:]  # its switch may stop before or after it
 

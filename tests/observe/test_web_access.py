@@ -25,7 +25,7 @@ from waiting import WITHIN, until
 
 from innet.local.processes import announced
 from innet.rpc import tls
-from innet.rpc.certificates import issue
+from innet.rpc.certificates import issue, make
 from innet.rpc.issued import revoke
 
 UPGRADE = {
@@ -207,6 +207,23 @@ def test_a_revoked_certificate_is_refused_at_once_and_its_open_page_soon(people:
         other.send("40")
         assert other.recv().startswith("4")  # the others' pages go on
     assert ask(people.url, context=people.browser("root")).status == 200
+
+
+def test_a_renewed_certificate_is_shown_to_the_next_browser(people: People):
+    where, context = urlsplit(people.url), people.browser("root")
+
+    def shown() -> bytes | None:
+        with (
+            socket.create_connection((where.hostname, where.port), WITHIN) as sock,
+            context.wrap_socket(sock, server_hostname=where.hostname) as secured,
+        ):
+            return secured.getpeercert(binary_form=True)
+
+    before = shown()
+    make(people.folder, [])
+    pem = tls.certificate_path(people.folder, tls.CONTROLLER).read_text()
+    assert before != shown() == ssl.PEM_cert_to_DER_cert(pem)
+    assert ask(people.url, context=context).status == 200
 
 
 class Answering:

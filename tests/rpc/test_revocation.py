@@ -1,7 +1,7 @@
 """Revoked certificates, over mutual TLS with a controller that runs on."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from innet.rpc.certificates import issue, make
 from innet.rpc.client import translated
 from innet.rpc.issued import issued, revoke
 from innet.rpc.revocation import Revocations, fingerprint
+from innet.servers.pbox.secured import ServerTls
+from innet.switch.p4runtime.credentials import TlsFiles
 
 REFUSED = "this certificate has been revoked: ask whoever makes certificates for a new one"
 ONE, TWO = "01" * 32, "ab" * 32
@@ -49,18 +51,31 @@ def test_comments_may_be_in_any_language(path: Path):
     assert Revocations(path).all == {ONE, TWO}
 
 
-def test_the_list_may_come_later_and_a_revocation_is_final(path: Path):
+def test_a_revocation_is_final(path: Path):
+    path.touch()
     revocations = Revocations(path)
     assert not revocations.all
     path.write_text(ONE)
     assert seen(revocations) == {ONE}
     path.write_text(TWO)
     assert seen(revocations) == {ONE, TWO}
+
+
+def test_a_list_that_disappears_takes_nothing_back_and_its_absence_is_logged(path: Path):
+    path.write_text(ONE)
+    revocations = Revocations(path)
     path.unlink()
+    with capture_logs() as said:
+        assert seen(revocations) == seen(revocations) == {ONE}
+    [line] = said
+    assert line["log_level"] == "error"
+    assert line["problem"].startswith(f"there is no {path}: ")
+    path.write_text(TWO)
     assert seen(revocations) == {ONE, TWO}
 
 
 def test_a_list_that_is_half_written_counts_as_far_as_it_goes(path: Path):
+    path.touch()
     revocations = Revocations(path)
     path.write_text(f"{ONE}\n{TWO[:20]}")
     with capture_logs() as said:
@@ -76,6 +91,34 @@ def test_a_controller_does_not_start_with_a_list_that_it_cannot_read(tmp_path: P
     (tmp_path / tls.REVOKED).write_text("alice\n")
     with pytest.raises(UsageError, match=r"revoked.txt: line 1 is no SHA-256 fingerprint"):
         ControllerServer("127.0.0.1:0", tls.load(tmp_path, tls.CONTROLLER))
+
+
+def servers(folder: Path) -> dict[str, Callable[[], object]]:
+    """Return what starts each server that asks for certificates, with those of a folder."""
+    switch = tls.certificate_path(folder, tls.SWITCH), tls.key_path(folder, tls.SWITCH)
+    return {
+        "controller": lambda: ControllerServer("127.0.0.1:0", tls.load(folder, tls.CONTROLLER)),
+        "switch": TlsFiles(*switch, folder / "ca.pem", client_auth=True).revocations,
+        "parameter server": lambda: ServerTls(folder),
+    }
+
+
+@pytest.mark.parametrize("name", servers(Path()))
+def test_no_server_starts_without_the_list(name: str, tmp_path: Path):
+    make(tmp_path, [])
+    (tmp_path / tls.REVOKED).unlink()
+    with pytest.raises(
+        UsageError, match=r"there is no .*revoked.txt: .* an empty file revokes none"
+    ):
+        servers(tmp_path)[name]()
+
+
+def test_renewal_keeps_the_list(tmp_path: Path):
+    make(tmp_path, [])
+    assert (tmp_path / tls.REVOKED).read_text() == ""
+    (tmp_path / tls.REVOKED).write_text(ONE)
+    make(tmp_path, [])
+    assert (tmp_path / tls.REVOKED).read_text() == ONE
 
 
 def test_all_certificates_of_a_name_are_revoked_and_later_ones_are_not(tmp_path: Path):

@@ -3,12 +3,11 @@
 import asyncio
 import os
 import socket
-import ssl
 import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import structlog
 import typer
@@ -59,12 +58,10 @@ def serve(
         http=CertificateProtocol if tls_folder and not token else "h11",
         log_level="warning",
         timeout_graceful_shutdown=1,
-        **_certificates(tls_folder, ask=not token),
     )
     config.load()
-    if tls_folder and config.ssl:  # the option for authorities takes one file
-        for path in tls.authorities(tls_folder, tls.CONTROLLER):
-            config.ssl.load_verify_locations(path)
+    if tls_folder:  # uvicorn's own context would take one authority, and keep its certificate
+        config.ssl = tls.load(tls_folder, tls.CONTROLLER).server_context(ask=not token)
     uvicorn.Server(config).run([socket.socket(fileno=socket_number)])
 
 
@@ -121,16 +118,6 @@ def _guarded(app: ASGIApp, address: str, token: str, tls_folder: Path | None) ->
     if tls_folder:
         return CertificateRequired(app, Revocations(tls_folder / tls.REVOKED))
     return TrustedHostMiddleware(app, allowed_hosts=[*_LOOPBACK_NAMES, address.rpartition(":")[0]])
-
-
-def _certificates(folder: Path | None, *, ask: bool) -> dict[str, Any]:
-    if not folder:
-        return {}
-    return {
-        "ssl_certfile": tls.certificate_path(folder, tls.CONTROLLER),
-        "ssl_keyfile": tls.key_path(folder, tls.CONTROLLER),
-        "ssl_cert_reqs": ssl.CERT_REQUIRED if ask else ssl.CERT_NONE,
-    }
 
 
 if __name__ == "__main__":

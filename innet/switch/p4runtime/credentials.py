@@ -8,7 +8,7 @@ import grpc
 
 from innet.errors import UsageError
 from innet.rpc.revocation import Revocations
-from innet.rpc.tls import REVOKED
+from innet.rpc.tls import REVOKED, server_credentials
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,17 @@ class TlsFiles:
     client_auth: bool = False
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Return the credentials for a gRPC server. Raises UsageError if a file is wrong."""
+        """Return the credentials for a gRPC server. Raises UsageError if a file is wrong.
+
+        If the files are replaced while it serves, new connections use the new files.
+        """
         if self.client_auth and not self.authority:
             raise UsageError("--grpc-server-with-client-auth needs --grpc-server-cacert")
-        pair = _read(self.key), _read(self.certificate)
-        authority = _read(self.authority) if self.authority else None
+        for path in filter(None, (self.key, self.certificate, self.authority)):
+            _check_readable(path)
         self._check()
-        return grpc.ssl_server_credentials([pair], authority, self.client_auth)
+        authorities = [self.authority] if self.authority else []
+        return server_credentials(self.certificate, self.key, authorities, ask=self.client_auth)
 
     def revocations(self) -> Revocations | None:
         """Return the revocation list beside the certificate, or None without `client_auth`.
@@ -54,9 +58,9 @@ class TlsFiles:
             raise UsageError(f"{self.authority} is not a certificate in PEM") from None
 
 
-def _read(path: Path) -> bytes:
+def _check_readable(path: Path) -> None:
     try:
-        return path.read_bytes()
+        path.read_bytes()
     except OSError as problem:
         raise UsageError(f"cannot read {path}: {problem.strerror}") from None
 
