@@ -35,7 +35,7 @@ class Handshakes(Lobby):
 
     def __init__(self) -> None:
         super().__init__()
-        self._small, self._large = threading.Lock(), threading.Lock()
+        self._small, self._large = threading.Lock(), threading.BoundedSemaphore(1)
         self._receiving = threading.BoundedSemaphore(MOST_LARGE)
 
     def add(self, sock: socket.socket, address: str = "") -> None:
@@ -78,11 +78,11 @@ class Handshakes(Lobby):
 
     def _take(
         self,
-        lock: threading.Lock | threading.BoundedSemaphore,
+        places: threading.Semaphore,
         sock: socket.socket,
         stack: contextlib.ExitStack,
     ) -> None:
-        """Take a lock until the end of `stack`. Raises OSError if the connection loses its place."""
-        while not lock.acquire(timeout=_LOOK_S):
+        """Take a place until the end of `stack`. Raises OSError if the connection is closed meanwhile."""
+        while not places.acquire(timeout=_LOOK_S):
             self.deadline(sock)
-        stack.callback(lock.release)
+        stack.callback(places.release)
