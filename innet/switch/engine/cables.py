@@ -23,6 +23,9 @@ _OFFER = struct.Struct("=II")
 _BREATHER_S = 0.05
 """The pause between two connections at a port: a worker may connect in a loop."""
 
+_GONE_AT_ONCE = 16
+"""The most connections without a pause that have ended before they were looked at."""
+
 _ENDS_WITHIN_S = 5.0
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _SO_PASSRIGHTS = 83  # since Linux 6.16
@@ -59,20 +62,27 @@ class CableServer:
 
     def _serve_next(self) -> None:
         """Give the next worker its cable, and take it back when the worker ends."""
-        with contextlib.suppress(OSError):  # the worker has gone, or memory or files are short
-            worker, _ = self._port.socket.accept()
-            with worker, contextlib.ExitStack() as stack:
-                if self._ready(worker, seconds=0):
-                    return  # it has hung up already
-                cable = stack.enter_context(contextlib.closing(_Cable(self._cores, self._library)))
-                if not self._set(cable, worker):
-                    return
-                stack.callback(self._set, None, None)
+        with contextlib.suppress(OSError):  # nobody is there, or memory or files are short
+            for _ in range(_GONE_AT_ONCE):
+                worker, _ = self._port.socket.accept()
+                with worker:
+                    if not self._ready(worker, seconds=0):
+                        self._serve(worker)
+                        return
+
+    def _serve(self, worker: socket.socket) -> None:
+        """Raise OSError if the worker has gone, or if memory or files are short."""
+        with contextlib.closing(_Cable(self._cores, self._library)) as cable:
+            if not self._set(cable, worker):
+                return
+            try:
                 cable.offer(worker)
                 # A worker says nothing, so it has ended if there is something to read.
                 while self._ready(worker, self._port) == [self._port]:
                     self._refuse_next()
                     self._ready(seconds=_BREATHER_S)
+            finally:
+                self._set(None, None)
 
     def _refuse_next(self) -> None:
         with contextlib.suppress(OSError):
