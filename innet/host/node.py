@@ -14,6 +14,7 @@ import os
 import select
 import socket
 import struct
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,7 +90,7 @@ class Entrance:
                 if place.index < index < len(place.ranks):
                     peers[index] = stack.enter_context(visitor)
                 else:
-                    visitor.close()
+                    _dismiss(visitor)
             shared, eventfds = _memory(place, peers)
             stack.pop_all()
         for peer in peers.values():
@@ -254,6 +255,11 @@ def _hello(visitor: socket.socket, deadline: float) -> int:
     visitor.settimeout(_left(deadline))
     message = visitor.recv(_MOST_BYTES)
     return int(_HELLO.unpack(message)[0]) if len(message) == _HELLO.size else -1
+
+
+def _dismiss(visitor: socket.socket) -> None:
+    """Close a stranger's connection. If it has brought files, they may take long to close."""
+    threading.Thread(target=visitor.close, name="innet-stranger", daemon=True).start()
 
 
 def _is_ours(peer: socket.socket) -> bool:

@@ -22,12 +22,12 @@ enum { CELLS = 2 << 16 }; /* two for each slot */
 struct shared_memory {
     struct sockaddr_un address;
     int waker;            /* an eventfd, or -1 */
-    int connection;       /* to the switch, or -1 */
-    int wakeup;           /* the eventfd of this end, or -1 */
+    int connection;       /* to the switch, which wakes this end with it, or -1 */
     struct cable *cables; /* one for each core; NULL until the switch has passed them on */
     uint32_t cores, next; /* the number of cores, and the one whose packets are taken first */
     struct ring_reader in[CABLE_CORES];
     struct ring_writer out[CABLE_CORES];
+    int bells[CABLE_CORES];  /* the eventfds of the cores */
     size_t front;            /* bytes before a packet's header, once packets have arrived */
     uint8_t cores_of[CELLS]; /* the cores that have answered, counted from 1 */
 };
@@ -47,9 +47,8 @@ static void disconnect(struct shared_memory *shared)
         munmap(shared->cables, shared->cores * sizeof *shared->cables);
     shared->cables = NULL;
     close_file(&shared->connection);
-    close_file(&shared->wakeup);
     for (uint32_t i = 0; i < shared->cores; i++)
-        close_file(&shared->out[i].bell);
+        close_file(&shared->bells[i]);
     shared->cores = 0;
 }
 
@@ -92,11 +91,10 @@ static int map_cables(struct shared_memory *shared, const struct cable_offer *of
     shared->next = 0;
     for (uint32_t i = 0; i < cores; i++) {
         shared->in[i] = (struct ring_reader){.ring = &cables[i].down};
-        shared->out[i] = (struct ring_writer){.ring = &cables[i].up, .bell = files[1 + i]};
+        shared->out[i] = (struct ring_writer){.ring = &cables[i].up};
+        shared->bells[i] = files[1 + i];
         files[1 + i] = -1;
     }
-    shared->wakeup = files[1 + cores];
-    files[1 + cores] = -1;
     memset(shared->cores_of, 0, sizeof shared->cores_of);
     return 0;
 }
@@ -123,8 +121,8 @@ static int take_offer(struct shared_memory *shared)
         count = (passed->cmsg_len - CMSG_LEN(0)) / sizeof *files;
         memcpy(files, CMSG_DATA(passed), count * sizeof *files);
     }
-    if (bytes == sizeof offer && count >= 3)
-        number = map_cables(shared, &offer, files, (uint32_t)count - 2);
+    if (bytes == sizeof offer && count >= 2)
+        number = map_cables(shared, &offer, files, (uint32_t)count - 1);
     for (size_t i = 0; i < count; i++)
         close_file(&files[i]);
     return number;
@@ -158,7 +156,7 @@ void *innet_shared_create(const char *path, int waker)
     shared->address.sun_family = AF_UNIX;
     strcpy(shared->address.sun_path, path);
     shared->waker = waker;
-    shared->connection = shared->wakeup = -1;
+    shared->connection = -1;
     return shared;
 }
 
@@ -199,12 +197,21 @@ int innet_shared_put(void *context, const uint8_t *packets, size_t count, size_t
     return 0;
 }
 
+/* Cannot block, whatever the switch has written to the eventfd: this adds nothing to it. */
+static void wake_core(int bell)
+{
+    uint64_t nothing = 0;
+    ssize_t written = write(bell, &nothing, sizeof nothing);
+    (void)written;
+}
+
 int innet_shared_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
 {
     struct shared_memory *shared = context;
     int number = innet_shared_put(context, packets, count, bytes);
     for (uint32_t i = 0; i < shared->cores; i++)
-        ring_publish(&shared->out[i]);
+        if (ring_publish(&shared->out[i]))
+            wake_core(shared->bells[i]);
     return number;
 }
 
@@ -245,6 +252,18 @@ int innet_shared_receive(void *context, struct inbox *inbox)
     return found ? 0 : EAGAIN;
 }
 
+/* Takes the wake-ups that have come, at most one for each core. Returns false if the switch has ended. */
+static bool take_wakeups(const struct shared_memory *shared)
+{
+    char byte;
+    for (uint32_t i = 0; i < shared->cores; i++) {
+        ssize_t bytes = recv(shared->connection, &byte, sizeof byte, MSG_DONTWAIT);
+        if (bytes <= 0)
+            return bytes < 0 && errno == EAGAIN;
+    }
+    return true;
+}
+
 int innet_shared_wait(void *context, double seconds)
 {
     struct shared_memory *shared = context;
@@ -253,13 +272,9 @@ int innet_shared_wait(void *context, double seconds)
         asleep &= ring_sleep(&shared->in[i]);
     if (!asleep)
         return 0;
-    struct pollfd ends[] = {
-        {shared->waker, POLLIN, 0}, {shared->wakeup, POLLIN, 0}, {shared->connection, POLLIN, 0}};
-    int woken = innet_wait_for(ends, 3, seconds);
-    uint64_t wakeups;
-    if (ends[1].revents && read(shared->wakeup, &wakeups, sizeof wakeups) < 0 && errno != EAGAIN)
+    struct pollfd ends[] = {{shared->waker, POLLIN, 0}, {shared->connection, POLLIN, 0}};
+    int woken = innet_wait_for(ends, 2, seconds);
+    if (ends[1].revents && shared->cables && !take_wakeups(shared))
         disconnect(shared);
-    if (ends[2].revents && shared->cables)
-        disconnect(shared); /* the switch sends nothing after the files: it has ended */
     return woken;
 }

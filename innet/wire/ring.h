@@ -2,12 +2,18 @@
  * direction, and for each core of the switch.
  *
  * A ring has one writer and one reader. Neither trusts the other. Each keeps its own position in its own
- * memory, and checks the other's position before using it. The reader copies a frame before looking at
- * it. So if the other side writes rubbish, frames are lost or damaged, as on a wire, and no more.
+ * memory, reads each number of the other once, and checks it before using it. The reader copies a frame
+ * before looking at it. So if the other side writes rubbish, frames are lost or damaged, as on a wire,
+ * and no more.
  *
  * The switch makes the memory when a worker connects to the port's Unix socket, and passes it on with
- * an eventfd for each core and for the worker. A reader that is about to sleep says so in its ring. Only
- * then does the writer wake it. */
+ * an eventfd for each core. A reader that is about to sleep says so in its ring. Only then does the
+ * writer wake it. Neither can make the other block:
+ *
+ * - The switch wakes a worker with a message of one byte on the connection, by a call that does not block.
+ *   It would be no use to make a shared eventfd non-blocking, since the worker could undo this.
+ * - A worker wakes a core by writing 0 to the core's eventfd, which holds 1 from the beginning. This adds
+ *   nothing, so the eventfd does not fill up. The core never reads it: its epoll is edge-triggered. */
 
 #ifndef INNET_RING_H
 #define INNET_RING_H
@@ -16,10 +22,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { CABLE_VERSION = 1 };
-enum { CABLE_CORES = 64, CABLE_FILES = CABLE_CORES + 2 }; /* at most */
+enum { CABLE_VERSION = 2 };
+enum { CABLE_CORES = 64, CABLE_FILES = CABLE_CORES + 1 }; /* at most */
 enum { RING_BYTES = 1 << 20, RING_HEADER = 8, RING_WRAP = 0xffff0001 };
 enum { RING_AHEAD = 4096, CACHE_LINE = 64 }; /* bytes */
 
@@ -32,13 +37,12 @@ struct ring {
 
 struct cable { struct ring up, down; }; /* for each core; up leads to the switch */
 
-/* The message that comes with the files: the memory, the eventfds of the cores, that of the worker. */
+/* The message that comes with the files: the memory, and the eventfds of the cores. */
 struct cable_offer { uint32_t version, bytes; };
 
 struct ring_writer {
     struct ring *ring;
     uint64_t head, tail; /* the tail is the last one seen */
-    int bell;            /* the reader's eventfd */
 };
 
 struct ring_reader {
@@ -125,16 +129,13 @@ static inline bool ring_write(struct ring_writer *writer, const uint8_t *frame, 
     return true;
 }
 
-static inline void ring_wake(uint32_t *asleep, int bell)
+/* Clears a reader's flag, and returns whether it was set: then the caller has to wake the reader. */
+static inline bool ring_sleeps(uint32_t *asleep)
 {
     /* The head has to be visible before the flag is read. ring_sleep sets the flag and reads the head. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (__atomic_load_n(asleep, __ATOMIC_RELAXED)
-        && __atomic_exchange_n(asleep, 0, __ATOMIC_RELAXED)) {
-        uint64_t one = 1;
-        ssize_t written = write(bell, &one, sizeof one);
-        (void)written; /* a full eventfd wakes, too */
-    }
+    return __atomic_load_n(asleep, __ATOMIC_RELAXED)
+           && __atomic_exchange_n(asleep, 0, __ATOMIC_RELAXED);
 }
 
 /* Shows the reader the frames that have been written, but does not wake it. */
@@ -143,18 +144,18 @@ static inline void ring_show(struct ring_writer *writer)
     __atomic_store_n(&writer->ring->head, writer->head, __ATOMIC_RELEASE);
 }
 
-/* Shows the reader the frames that have been written, and wakes it if it sleeps. */
-static inline void ring_publish(struct ring_writer *writer)
+/* Shows the reader the frames that have been written. Returns whether the caller has to wake it. */
+static inline bool ring_publish(struct ring_writer *writer)
 {
     ring_show(writer);
-    ring_wake(&writer->ring->asleep, writer->bell);
+    return ring_sleeps(&writer->ring->asleep);
 }
 
-/* Returns whether there is something to read. */
+/* Returns whether there is something to read. All positions are multiples of 8, so rubbish is, too. */
 static inline bool ring_look(struct ring_reader *reader)
 {
     if (reader->head == reader->tail)
-        reader->head = __atomic_load_n(&reader->ring->head, __ATOMIC_ACQUIRE);
+        reader->head = __atomic_load_n(&reader->ring->head, __ATOMIC_ACQUIRE) & ~7ull;
     return reader->head != reader->tail;
 }
 
@@ -170,12 +171,13 @@ static inline uint32_t ring_read(struct ring_reader *reader, uint8_t *frame, uin
 {
     if (!ring_look(reader))
         return 0;
-    uint32_t length;
     for (int places = 0; places < 2; places++) {
         uint64_t there = reader->head - reader->tail, left = ring_left(reader->tail);
-        if (there < RING_HEADER || there > RING_BYTES || left < RING_HEADER)
+        if (there > RING_BYTES)
             return ring_skip(reader);
-        memcpy(&length, ring_at(reader->ring, reader->tail), sizeof length);
+        /* Only once, since the writer may change it between its check and its use. */
+        const void *at = ring_at(reader->ring, reader->tail);
+        uint32_t length = __atomic_load_n((const uint32_t *)at, __ATOMIC_RELAXED);
         if (length == RING_WRAP && !places && there > left) {
             reader->tail += left;
             continue;

@@ -362,6 +362,28 @@ def test_a_worker_of_a_job_that_has_ended_is_not_refused_for_being_slow(monkeypa
             assert worker.recv(1) == b""  # a refusal would come first
 
 
+def test_silent_connections_at_a_core_keep_no_worker_out(monkeypatch):
+    """When there is no room for another connection, the oldest one that is in no job loses its place."""
+    most = b"MOST_CONNECTIONS = 4096", b"MOST_CONNECTIONS = 4"
+    library = changed_library(monkeypatch, ("state.h", *most))
+    key, lengths = bytes(KEY_BYTES), np.ones(1, np.uint32)
+    counts, optimizer = np.zeros(1, native.JOB_COUNTS), native.OptimizerRecord()
+    hello = HEADER.pack(MAGIC, Kind.HELLO, 0, KEY_BYTES, 7, 0.0) + key
+    with core_of(library) as (core, address, running), ExitStack() as stack:
+        job = library.job_new(
+            7, 1, 1, False, True, ctypes.byref(optimizer), 60.0, 1, native.address(lengths), key,
+            native.address(counts),
+        )  # fmt: skip
+        assert library.core_add(core, job)
+        silent = [stack.enter_context(socket.create_connection(address, WITHIN)) for _ in range(12)]
+        worker = stack.enter_context(socket.create_connection(address, WITHIN))
+        worker.sendall(hello + HEADER.pack(MAGIC, Kind.PULL, 0, 0, 0, 0.0))
+        running.start()
+        assert HEADER.unpack(worker.recv(HEADER.size, socket.MSG_WAITALL))[1] == Kind.RESULT
+        for each in silent[:9]:
+            assert HEADER.unpack(each.recv(HEADER.size, socket.MSG_WAITALL))[1] == Kind.REFUSAL
+
+
 def test_a_connection_that_a_core_cannot_watch_is_refused_at_once(monkeypatch):
     """A user's epolls may watch a limited number of files. Here the third file is one too many."""
     limit = b"""

@@ -1,11 +1,14 @@
 """A stranger, who is in no job, can do little to a parameter server, and not for long."""
 
 import contextlib
+import gc
 import json
+import select
 import socket
 import struct
 import subprocess
 import threading
+import tracemalloc
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +19,12 @@ import numpy as np
 import pytest
 from commands import BIN
 from pbox_workers import WITHIN, together
+from waiting import until
 
 from innet.errors import NotAuthorized, ParameterServerError, UsageError
 from innet.local.processes import announced
 from innet.servers import pbox
-from innet.servers.pbox import handshakes, jobs, messages
+from innet.servers.pbox import handshakes, jobs, lobby, messages
 from innet.servers.pbox.metrics import serve_metrics
 
 HELLO = {"pbox": messages.VERSION}
@@ -158,6 +162,108 @@ def test_large_registrations_that_do_not_come_keep_no_other_out(
             hear(sock)
             sock.sendall(struct.pack(">I", 1000))
         one_step(server)
+
+
+def test_a_small_registration_does_not_wait_for_a_large_one(
+    server: pbox.Server, monkeypatch: pytest.MonkeyPatch
+):
+    parsing, go_on = threading.Event(), threading.Event()
+    parsed = messages.parsed
+
+    def slowly(body: bytes) -> dict[str, Any]:
+        if len(body) > handshakes.LARGE_BYTES:
+            parsing.set()
+            assert go_on.wait(WITHIN)
+        return parsed(body)
+
+    monkeypatch.setattr(messages, "parsed", slowly)
+    body = b"{}" + b" " * handshakes.LARGE_BYTES
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(flood, server.address, body)
+        try:
+            assert parsing.wait(WITHIN)
+            one_step(server)
+        finally:
+            go_on.set()
+        coming.result(WITHIN)
+
+
+def test_one_large_registration_at_a_time_is_in_memory_until_its_worker_has_joined(
+    server: pbox.Server, monkeypatch: pytest.MonkeyPatch
+):
+    there: list[int] = []
+    join, lock, most = server._jobs.join, threading.Lock(), [0]
+
+    def counted(*arguments: Any) -> Any:
+        with lock:
+            there.append(1)
+            most[0] = max(most[0], len(there))
+        try:
+            return join(*arguments)
+        finally:
+            with lock:
+                there.pop()
+
+    monkeypatch.setattr(server._jobs, "join", counted)
+    monkeypatch.setattr(handshakes, "LARGE_BYTES", 10)
+
+    def come(number: int) -> None:
+        with stranger(server.address) as sock:
+            messages.send(sock, HELLO)
+            hear(sock)
+            messages.send(sock, registration(job=f"job {number}"))
+            assert "keys" in hear(sock)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len([*pool.map(come, range(16))]) == 16
+    assert most[0] == 1
+
+
+def test_a_job_keeps_no_list_of_its_keys(server: pbox.Server):
+    """Its other workers have to describe the same keys nevertheless."""
+    names = [f"key {number}" for number in range(20_000)]
+    given = {"workers": 2, "quorum": 2, "names": names, "sizes": [1] * len(names)}
+
+    def traced() -> int:
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        with contextlib.ExitStack() as stack:
+            before = traced()
+            for number in range(4):
+                sock = stack.enter_context(stranger(server.address))
+                messages.send(sock, HELLO)
+                hear(sock)
+                messages.send(sock, registration(job=f"job {number}", **given))
+                assert "keys" in hear(sock)
+            # A worker has its answer before the server has forgotten what it has said.
+            until(lambda: traced() - before < sum(map(len, names)))
+            other = stack.enter_context(stranger(server.address))
+            messages.send(other, HELLO)
+            hear(other)
+            changed = {**given, "names": [*names[:-1], "another"]}
+            messages.send(other, registration(job="job 0", rank=1, **changed))
+            assert "describe the job 'job 0' in different ways: names is" in hear(other)["message"]
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_address_with_most_connections_loses_its_oldest():
+    with contextlib.ExitStack() as stack:
+        pairs = [socket.socketpair() for _ in range(6)]
+        for pair in pairs:
+            for each in pair:
+                stack.enter_context(each)
+        full = lobby.Lobby()
+        for (near, _), address in zip(pairs, "abbbcb", strict=True):
+            full.enter(near, address, 4, WITHIN)
+        ends = [far for _, far in pairs]
+        assert [each in select.select(ends, [], [], 0)[0] for each in ends] == [
+            False, True, True, False, False, False,
+        ]  # fmt: skip
+        assert [full.remove(near) for near, _ in pairs] == [True, False, False, True, True, True]
 
 
 def test_while_a_job_is_placed_the_server_serves_all_others(

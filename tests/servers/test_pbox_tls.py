@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,12 +188,51 @@ def test_a_revoked_worker_is_out_and_comes_not_back(tmp_path: Path):
             mallory.push_pull([np.ones(100, np.float32)])
 
 
-def test_connections_that_say_nothing_keep_nobody_out(server: pbox.Server, folder: Path):
+def test_connections_that_say_nothing_keep_nobody_out(
+    server: pbox.Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(secured, "_MOST_HANDSHAKES", 4)
+    monkeypatch.setattr(secured, "_HANDSHAKE_WITHIN_S", 100 * WITHIN)
+    address = "127.0.0.1", server.port
     with contextlib.ExitStack() as stack:
-        for _ in range(20):
-            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), WITHIN))
-        with member(server, folder) as client:
-            client.push_pull([np.ones(100, np.float32)])
+        silent = [stack.enter_context(socket.create_connection(address, WITHIN)) for _ in range(20)]
+        for _ in range(3):
+            with member(server, folder) as client:
+                client.push_pull([np.ones(100, np.float32)])
+        for each in silent[:16]:
+            with contextlib.suppress(ConnectionError):
+                assert each.recv(1) == b""
+
+
+def test_a_connection_that_says_nothing_ends_soon(
+    server: pbox.Server, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(secured, "_HANDSHAKE_WITHIN_S", 0.2)
+    with socket.create_connection(("127.0.0.1", server.port), WITHIN) as silent:
+        assert silent.recv(1) == b""
+
+
+def test_a_refused_client_that_stays_is_sent_away(
+    server: pbox.Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(secured, "_LEAVES_WITHIN_S", 0.2)
+    issue(folder, "trickler", [tls.USER])
+    context = ssl.create_default_context(cafile=folder / "ca.pem")
+    context.check_hostname = False
+    own = folder / "trickler"
+    context.load_cert_chain(own / "user.pem", own / "user-key.pem")
+    with (
+        socket.create_connection(("127.0.0.1", server.port), WITHIN) as plain,
+        context.wrap_socket(plain) as client,
+    ):
+        assert b"needs the certificate of" in client.recv(1 << 12)
+        ended = threading.Event()
+        until = time.monotonic() + WITHIN
+        with contextlib.suppress(OSError):
+            while time.monotonic() < until:  # a byte at a time, which the server used to wait for
+                client.sendall(b"x")
+                ended.wait(0.01)
+        assert time.monotonic() < until
 
 
 def test_a_server_is_closed_at_once_also_during_a_handshake(

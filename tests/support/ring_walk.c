@@ -88,7 +88,7 @@ int main(int count, char **arguments)
     frame = malloc(LONGEST);
     state = strtoull(arguments[1], NULL, 10) * 2654435761u + 1;
     int damaged = count > 3;
-    struct ring_writer writer = {.ring = ring, .bell = -1};
+    struct ring_writer writer = {.ring = ring};
     struct ring_reader reader = {.ring = ring};
     for (long steps = strtol(arguments[2], NULL, 10); steps; steps--) {
         step(&writer, &reader, damaged);

@@ -12,6 +12,8 @@ import os
 import select
 import socket
 import struct
+from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
@@ -23,7 +25,7 @@ _MOST_SEGMENTS, _MOST_BYTES = 64, 65_000
 _CONNECTS_WITHIN = 10.0  # seconds
 
 # As in wire/ring.h.
-_VERSION, _FILES, _MOST_FILES = 1, 3, 66
+_VERSION, _FILES, _MOST_FILES = 2, 2, 65
 _RING_BYTES, _HEADER, _WRAP = 1 << 20, 8, 0xFFFF0001
 _HEAD, _TAIL, _ASLEEP, _DATA = 0, 64, 72, 128
 _RING = _DATA + _RING_BYTES
@@ -84,11 +86,14 @@ class UdpEnd:
 
 
 class _Rings:
-    """The two rings of a cable, seen from one end: `came` is the ring to read, `goes` the other."""
+    """The two rings of a cable, seen from one end: `came` is the ring to read, `goes` the other.
 
-    def __init__(self, file: int, came: int, goes: int, *, bell: int) -> None:
+    `wake` wakes the reader of the other.
+    """
+
+    def __init__(self, file: int, came: int, goes: int, wake: Callable[[], None]) -> None:
         self._memory = mmap.mmap(file, 0)
-        self._came, self._goes, self._bell = came, goes, bell
+        self._came, self._goes, self._wake = came, goes, wake
         self._read = self._written = 0
 
     def close(self) -> None:
@@ -119,7 +124,7 @@ class _Rings:
         self._put(self._goes + _HEAD, "=Q", self._written)
         if self._memory[self._goes + _ASLEEP]:
             self._put(self._goes + _ASLEEP, "=I", 0)
-            os.eventfd_write(self._bell, 1)
+            self._wake()
 
     def _write(self, packet: bytes) -> None:
         at, place = self._written % _RING_BYTES, _place(len(packet))
@@ -161,22 +166,34 @@ class WorkersEnd:
         _, files, *_ = socket.recv_fds(self._connection, 64, _MOST_FILES)
         if len(files) < _FILES:
             raise InnetError(f"{path}: the switch has another worker at this port")
-        memory, *bells, self._wakeup = files
+        self._connection.setblocking(False)
+        memory, *bells = files
         self._rings = [
-            _Rings(memory, core * _CABLE + _DOWN, core * _CABLE + _UP, bell=bell)
+            _Rings(
+                memory,
+                core * _CABLE + _DOWN,
+                core * _CABLE + _UP,
+                partial(os.eventfd_write, bell, 0),
+            )
             for core, bell in enumerate(bells)
         ]
         self._files = files
+        self._poller = select.epoll()
+        self._poller.register(self._connection, select.EPOLLIN)
         for each in self._rings:
             each.sleep()
 
     def fileno(self) -> int:
-        """Return the eventfd by which the switch wakes this end."""
-        return self._wakeup
+        """Return a descriptor that is readable when the switch wakes this end."""
+        return self._poller.fileno()
 
     def receive(self) -> list[bytes]:
         """Return all packets that the switch has written."""
-        return _awake(self._rings, self._wakeup)
+        with contextlib.suppress(BlockingIOError):
+            if not self._connection.recv(1, socket.MSG_DONTWAIT):  # the switch has ended
+                with contextlib.suppress(OSError):  # it was noticed before
+                    self._poller.unregister(self._connection)
+        return _awake(self._rings)
 
     def send(self, packets: list[bytes]) -> None:
         """Write packets as far as there is room."""
@@ -186,6 +203,7 @@ class WorkersEnd:
         """End the connection."""
         for each in self._rings:
             each.close()
+        self._poller.close()
         self._connection.close()
         for file in self._files:
             os.close(file)
@@ -203,7 +221,6 @@ class SwitchsEnd:
         self._worker = contextlib.ExitStack()
         self._peer: socket.socket | None = None
         self._rings: _Rings | None = None
-        self._wakeup = -1
 
     def fileno(self) -> int:
         """Return the descriptor of the connection, of its wake-ups, and of new connections."""
@@ -220,7 +237,7 @@ class SwitchsEnd:
                 self._worker.close()
         if not self._rings:
             raise BlockingIOError
-        return _awake([self._rings], self._wakeup)
+        return _awake([self._rings])
 
     def send(self, packets: list[bytes]) -> None:
         """Write packets as far as there is room. Without a worker they are lost."""
@@ -242,15 +259,17 @@ class SwitchsEnd:
         memory = os.memfd_create("cable", os.MFD_ALLOW_SEALING)
         os.ftruncate(memory, _CABLE)
         fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-        files = [memory, *(os.eventfd(0, os.EFD_NONBLOCK) for _ in range(_FILES - 1))]
+        files = [memory, os.eventfd(1, os.EFD_NONBLOCK)]
         for file in files:
             stack.callback(os.close, file)
-        _, self._wakeup, bell = files
-        self._rings = _Rings(memory, _UP, _DOWN, bell=bell)
+        _, wakeup = files
+        self._rings = _Rings(memory, _UP, _DOWN, partial(_wake_worker, peer))
         stack.callback(self._rings.close)
         self._rings.sleep()
-        for file in (peer.fileno(), self._wakeup):
-            self._poller.register(file, select.EPOLLIN)
+        # A wake-up adds nothing to the eventfd, which nobody reads.
+        watched = {peer.fileno(): select.EPOLLIN, wakeup: select.EPOLLIN | select.EPOLLET}
+        for file, events in watched.items():
+            self._poller.register(file, events)
             stack.callback(self._poller.unregister, file)
         socket.send_fds(peer, [array.array("I", [_VERSION, _CABLE]).tobytes()], files)
 
@@ -258,10 +277,13 @@ class SwitchsEnd:
         self._peer = self._rings = None
 
 
-def _awake(rings: list[_Rings], wakeup: int) -> list[bytes]:
+def _wake_worker(peer: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has not read earlier wake-ups, or has ended
+        peer.send(b"\0", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+
+def _awake(rings: list[_Rings]) -> list[bytes]:
     """Return the packets in the rings. If there are none, ask for a wake-up and raise BlockingIOError."""
-    with contextlib.suppress(BlockingIOError):
-        os.eventfd_read(wakeup)
     if packets := [packet for each in rings for packet in each.receive()]:
         return packets
     if all(each.sleep() for each in rings):

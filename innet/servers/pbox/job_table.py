@@ -10,7 +10,7 @@ from innet.errors import InnetError, NoCapacity, NotAuthorized, UsageError
 from innet.rpc.words import counted
 from innet.servers.pbox.cores import Core
 from innet.servers.pbox.jobs import Member, ServedJob
-from innet.servers.pbox.messages import Registration
+from innet.servers.pbox.messages import Description, Registration
 from innet.servers.pbox.protocol import CoreEvent
 
 MOST_MEMBERS = 1024
@@ -43,14 +43,17 @@ class JobTable:
 
         Raises UsageError, NotAuthorized, AlreadyExists and NoCapacity.
         """
-        described = registration.cores[registration.server]
-        if described != len(self._cores):
+        cores = registration.cores[registration.server]
+        if cores != len(self._cores):
             own = counted(len(self._cores), "core")
-            raise UsageError(f"this server has {own}, not {described}")
-        if job := self._add(registration, member):
+            raise UsageError(f"this server has {own}, not {cores}")
+        described = registration.described()  # this takes long for a large job: before the lock
+        if job := self._add(registration, described, member):
             return job
         with self._creating:
-            return self._add(registration, member) or self._create(registration, member)
+            return self._add(registration, described, member) or self._create(
+                registration, described, member
+            )
 
     def leave(self, job: ServedJob, rank: int) -> None:
         """Remove a worker from its job."""
@@ -95,7 +98,11 @@ class JobTable:
                 job.end(why)
 
     def _add(
-        self, registration: Registration, member: Member, new: ServedJob | None = None
+        self,
+        registration: Registration,
+        described: Description,
+        member: Member,
+        new: ServedJob | None = None,
     ) -> ServedJob | None:
         with self._lock:
             if self._closed:
@@ -110,19 +117,21 @@ class JobTable:
                 self._report(
                     "job", job=registration.job, workers=registration.workers, bytes=new.bytes
                 )
-            keys = job.join(registration, member)
+            keys = job.join(registration, described, member)
             member.tell({"job": job.number, "keys": keys})
             if job.ready:
                 member.tell({"ready": True})
             return job
 
-    def _create(self, registration: Registration, member: Member) -> ServedJob:
+    def _create(
+        self, registration: Registration, described: Description, member: Member
+    ) -> ServedJob:
         with self._lock:
             left = self._memory - self._reserved()
         self._last_number += 1
         job = ServedJob(self._last_number, registration, self._cores, left)
         try:
-            self._add(registration, member, job)
+            self._add(registration, described, member, job)
         except InnetError:
             job.end(None)
             raise

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from innet.errors import (
 )
 from innet.servers.pbox import messages, native
 from innet.servers.pbox.cores import Core
-from innet.servers.pbox.messages import Registration
+from innet.servers.pbox.messages import Description, Registration
 from innet.servers.pbox.optimizers import Optimizer
 from innet.servers.pbox.placement import place
 from innet.servers.pbox.protocol import KEY_BYTES, VIOLATIONS, CoreEvent
@@ -70,14 +71,15 @@ class ServedJob:
         self, number: int, first: Registration, on: Sequence[Core], most_bytes: int
     ) -> None:
         self.number = number
-        self.registration = first
+        self.registration = replace(first, names=(), sizes=())  # these may be large
+        self._described = first.described()
         self.members: dict[int, Member] = {}
         self.joined: set[int] = set()
         self.ready = first.optimizer is None
         self.ended = False
         self.cores_left = len(on)
         self._token = _digest(first.token)
-        self._check_room(len(on), most_bytes)
+        self._check_room(first, len(on), most_bytes)
         self._cores = on
         self._counts = np.zeros(len(on), native.JOB_COUNTS)
         self._keys = [[secrets.token_bytes(KEY_BYTES) for _ in range(first.workers)] for _ in on]
@@ -89,8 +91,8 @@ class ServedJob:
         ]
         self.bytes = self._reserve(lengths, most_bytes)
 
-    def join(self, worker: Registration, member: Member) -> list[str]:
-        """Admit a worker. Return its keys, one for each core.
+    def join(self, worker: Registration, described: Description, member: Member) -> list[str]:
+        """Admit a worker, which has described the job so. Return its keys, one for each core.
 
         Raises NotAuthorized, UsageError and AlreadyExists.
         """
@@ -98,7 +100,7 @@ class ServedJob:
             raise NotAuthorized(
                 f"the token is not that of the job {worker.job!r}: use the same as its first worker"
             )
-        self.registration.check_same_job(worker)
+        self._described.check_same_job(described)
         if worker.rank in self.joined:
             raise AlreadyExists(
                 f"worker {worker.rank} of the job {worker.job!r} has joined already: give every worker "
@@ -193,9 +195,8 @@ class ServedJob:
             self.members[rank].tell(messages.problem(error))
             self.members[rank].hang_up()
 
-    def _check_room(self, cores: int, most_bytes: int) -> None:
+    def _check_room(self, mine: Registration, cores: int, most_bytes: int) -> None:
         """Raise NoCapacity for a far too large job before its chunks are counted."""
-        mine = self.registration
         share = sum(mine.sizes) * 4 * (1 + mine.workers) * cores // sum(mine.cores)
         if share > 2 * most_bytes:
             raise NoCapacity(_too_large(mine.job, share, most_bytes))

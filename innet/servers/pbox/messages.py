@@ -4,6 +4,7 @@ The length is four bytes, most significant first. Messages of another process ar
 :class:`Registration` and the other checks here have accepted them.
 """
 
+import hashlib
 import json
 import operator
 import socket
@@ -211,15 +212,40 @@ class Registration:
                 raise UsageError(rule)
         Optimizer.of(self.optimizer)
 
-    def check_same_job(self, other: "Registration") -> None:
+    def described(self) -> "Description":
+        """Return what all workers of the job must agree on."""
+        names = (each for each in self.__dataclass_fields__ if each not in ("rank", "token"))
+        return Description(
+            self.job, self.rank, {name: _exact(getattr(self, name)) for name in names}
+        )
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the worker `rank` has told about its job, in little memory.
+
+    `values` has each value, or if that is a list its digest, with a short text for errors.
+    """
+
+    job: str
+    rank: int
+    values: Mapping[str, tuple[object, str]]
+
+    def check_same_job(self, other: "Description") -> None:
         """Raise UsageError if another worker describes the job in another way."""
-        for name in (each for each in self.__dataclass_fields__ if each not in ("rank", "token")):
-            mine, others = getattr(self, name), getattr(other, name)
+        for name, (mine, text) in self.values.items():
+            others, others_text = other.values[name]
             if mine != others:
                 raise UsageError(
                     f"worker {other.rank} and worker {self.rank} describe the job {self.job!r} in "
-                    f"different ways: {name} is {_short(others)} and {_short(mine)}"
+                    f"different ways: {name} is {others_text} and {text}"
                 )
+
+
+def _exact(value: object) -> tuple[object, str]:
+    text = repr(value)
+    exact = hashlib.sha256(text.encode()).digest() if isinstance(value, tuple) else value
+    return exact, text if len(text) <= 80 else text[:77] + "..."
 
 
 def _is_encodable(text: str) -> bool:
@@ -233,8 +259,3 @@ def _is_encodable(text: str) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -10,6 +10,7 @@ import socket
 import ssl
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,12 +22,17 @@ from innet.machine.threads import start
 from innet.rpc import tls
 from innet.rpc.revocation import Revocations
 from innet.rpc.roles import check_allowed
+from innet.servers.pbox.lobby import Lobby
 from innet.servers.pbox.protocol import DEAD_AFTER_MS
 from innet.servers.pbox.relay import Relay
 from innet.servers.pbox.sockets import shut
 
-_HANDSHAKE_WITHIN_S = 10.0
-_MOST_CONNECTIONS = 2048
+_MOST_HANDSHAKES = 512
+_HANDSHAKE_WITHIN_S = 5.0
+_LEAVES_WITHIN_S = 1.0
+_MOST_CONNECTIONS = 4096
+"""Connections with a certificate. What is behind a front bounds them, too, and refuses idle ones."""
+
 _METHOD = "Join"
 _BREATHER_S = 0.1
 _BACKLOG = 512
@@ -40,7 +46,7 @@ class ServerTls:
         self._context, self._revocations = identity.server_context(), Revocations(identity.revoked)
 
     def admit(self, sock: socket.socket) -> ssl.SSLSocket:
-        """Return a connection whose TLS handshake is to come, with a limit of 10 s. Raises OSError."""
+        """Return a connection whose TLS handshake is to come, within 5 s. Raises OSError."""
         sock.settimeout(_HANDSHAKE_WITHIN_S)
         return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
@@ -54,8 +60,8 @@ class Front:
     """A TCP port for TLS, in front of a plain `listener` that only this process can reach.
 
     `outer` is the listening socket of the port. A client with a certificate that does not suffice gets
-    the bytes of `refusal`, and is reported. Raises NoCapacity, and closes `outer`, if there are too many
-    threads or open files.
+    the bytes of `refusal`, and is reported. Clients without a certificate keep nobody out: they are in a
+    :class:`Lobby`. Raises NoCapacity, and closes `outer`, if there are too many threads or open files.
     """
 
     def __init__(
@@ -82,6 +88,7 @@ class Front:
             self._lock, self._closed = threading.Lock(), threading.Event()
             self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
             self._relays: set[Relay] = set()
+            self._lobby = Lobby()
             self._greeting: dict[socket.socket, threading.Thread] = {}
             self._accepting = threading.Thread(target=self._accept, name="pbox front")
             start(self._accepting)
@@ -107,66 +114,62 @@ class Front:
     def _accept(self) -> None:
         while True:
             try:
-                sock, _ = self._outer.accept()
+                sock, address = self._outer.accept()
             except OSError:
                 if self._closed.wait(_BREATHER_S):  # if it is not closed, too many files are open
                     return
                 continue
-            if not self._room.acquire(blocking=False):
+            try:
+                _keep_alive(sock)
+                secured = self._security.admit(sock)
+            except OSError:  # the client has gone
                 sock.close()
-                continue
-            thread = threading.Thread(target=self._greet, args=(sock,), name="pbox handshake")
-            with self._lock:
-                try:
-                    start(thread)
-                except NoCapacity as why:
-                    self._report("refused", why=str(why))
-                    self._room.release()
-                    sock.close()
-                else:
-                    self._greeting[sock] = thread
+            else:
+                self._start_greeting(secured, address[0])
 
-    def _greet(self, sock: socket.socket) -> None:
+    def _start_greeting(self, secured: ssl.SSLSocket, address: str) -> None:
+        thread = threading.Thread(target=self._greet, args=(secured,), name="pbox handshake")
+        with self._lock:
+            self._lobby.enter(secured, address, _MOST_HANDSHAKES, _HANDSHAKE_WITHIN_S)
+            try:
+                start(thread)
+            except NoCapacity as why:
+                self._report("refused", why=str(why))
+                self._lobby.remove(secured)
+                secured.close()
+            else:
+                self._greeting[secured] = thread
+
+    def _greet(self, secured: ssl.SSLSocket) -> None:
         """Make a relay of a connection whose client may join jobs."""
         made = False
         try:
-            _keep_alive(sock)
-            made = self._relay(self._wrapped(sock))
+            made = self._relay(secured)
         except OSError:
             pass  # it does not speak TLS, has no certificate of our authorities, or has gone
         except NoCapacity as why:
             self._report("refused", why=str(why))
         finally:
+            self._lobby.remove(secured)
             with self._lock:
-                self._greeting = {
-                    each: thread
-                    for each, thread in self._greeting.items()
-                    if thread is not threading.current_thread()
-                }
+                self._greeting.pop(secured, None)
             if not made:
-                self._room.release()
-                sock.close()
-
-    def _wrapped(self, sock: socket.socket) -> ssl.SSLSocket:
-        """Return the connection for TLS. From now on `close` has to end it, instead of `sock`."""
-        secured = self._security.admit(sock)
-        with self._lock:
-            self._greeting[secured] = self._greeting.pop(sock)
-            if self._closed.is_set():
                 secured.close()
-                raise ConnectionAbortedError
-        return secured
 
     def _relay(self, secured: ssl.SSLSocket) -> bool:
+        secured.do_handshake()
+        shown = tls.shown_to(secured)
+        try:
+            self._check(shown)
+        except NotAuthorized as why:
+            self._refuse(secured, why)
+            return False
+        if not self._lobby.remove(secured):  # its place was needed
+            return False
         with contextlib.ExitStack() as stack:
-            stack.enter_context(secured)
-            secured.do_handshake()
-            shown = tls.shown_to(secured)
-            try:
-                self._check(shown)
-            except NotAuthorized as why:
-                self._refuse(secured, why)
-                return False
+            if not self._room.acquire(blocking=False):
+                raise NoCapacity(f"this server has {_MOST_CONNECTIONS} connections: use another")
+            stack.callback(self._room.release)
             plain = stack.enter_context(socket.socket(socket.AF_UNIX))
             plain.connect(f"/proc/self/fd/{self._inner}")
             with self._lock:
@@ -182,11 +185,18 @@ class Front:
             raise
 
     def _refuse(self, secured: ssl.SSLSocket, why: InnetError) -> None:
-        """Send the reason, and wait until the client hangs up. An earlier reset could lose the reason."""
+        """Send the reason, and wait a little until the client hangs up: a reset could lose the reason.
+
+        Meanwhile the connection is in the lobby, so its place is free for any other one.
+        """
+        until = time.monotonic() + _LEAVES_WITHIN_S
+        secured.settimeout(_LEAVES_WITHIN_S)
         secured.sendall(self._refusal(why))
         shut(secured, socket.SHUT_WR)
-        while secured.recv(1 << 12):
-            pass
+        while (left := until - time.monotonic()) > 0:
+            secured.settimeout(left)
+            if not secured.recv(1 << 12):
+                break
 
     def _ended(self, relay: Relay) -> None:
         with self._lock:

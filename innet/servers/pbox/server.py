@@ -166,16 +166,16 @@ class Server:
     def _accept(self) -> None:
         while True:
             try:
-                sock, _ = self._listener.accept()
+                sock, address = self._listener.accept()
             except OSError:
                 if self._closed.wait(_BREATHER_S):  # if it is not closed, too many files are open
                     return
                 continue
             close_in_children(sock)
-            if not self._start_handling(sock):
+            if not self._start_handling(sock, address[0] if address else ""):
                 sock.close()
 
-    def _start_handling(self, sock: socket.socket) -> bool:
+    def _start_handling(self, sock: socket.socket, address: str) -> bool:
         """Start a thread that handles a connection. Return False if there is no room for it."""
         thread = threading.Thread(target=self._handle_connection, args=(sock,), name="pbox worker")
         with self._lock:
@@ -184,7 +184,7 @@ class Server:
                 or len(self._connections) >= MOST_MEMBERS + 2 * MOST_HANDSHAKES
             ):
                 return False
-            self._handshakes.add(sock)
+            self._handshakes.add(sock, address)
             try:
                 start(thread)
             except NoCapacity as why:
@@ -207,10 +207,12 @@ class Server:
                     f"{str(greeting.get('pbox'))[:_SHOWN]!r}: install one version of innet on both"
                 )
             member.tell({"pbox": messages.VERSION, "cores": self._core_addresses()})
-            if (registration := self._handshakes.registration(sock)) is not None:
-                job, rank = self._jobs.join(registration, member), registration.rank
-                del registration  # it may be large
-                self._handle_messages(job, rank, member, sock)
+            joined = self._handshakes.join(
+                sock,
+                lambda registration: (self._jobs.join(registration, member), registration.rank),
+            )
+            if joined:
+                self._handle_messages(*joined, member, sock)
         except InnetError as why:
             self._report("refused", why=str(why))
             member.tell(messages.problem(why))

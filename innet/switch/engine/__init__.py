@@ -4,8 +4,8 @@ Every method that changes or reads state takes the packet loop's lock in C for s
 Packets never pass through Python.
 
 `library` declares the C functions. `entries` has the program's tables, `arrays` its registers,
-counters and meters, and `counts` the numbers that they return. The engine itself runs packets and
-copies them.
+counters and meters, and `counts` the numbers that they return. `cables` serves the workers that
+connect through shared memory. The engine itself runs packets and copies them.
 """
 
 import contextlib
@@ -28,8 +28,9 @@ from innet.switch.bmv2json import load
 from innet.switch.build import compile_program
 from innet.switch.codegen import generate
 from innet.switch.codegen.partition import partition
-from innet.switch.constants import DROPS
+from innet.switch.constants import DROPS, PortKind
 from innet.switch.engine.arrays import Arrays
+from innet.switch.engine.cables import CableServer
 from innet.switch.engine.counts import PortCounts
 from innet.switch.engine.entries import Entries
 from innet.switch.engine.library import Library, PortCountsStruct, ReplicaStruct
@@ -97,6 +98,7 @@ class Engine:
         )
         self._library = library = Library(path, drop_port, self.cores)
         self._threads: list[threading.Thread] = []
+        self._cable_servers: list[CableServer] = []
         library.set_priority_queues(priority_queues)
         if egress_hook:
             library.set_egress_hook(egress_hook.function, egress_hook.context)
@@ -110,6 +112,7 @@ class Engine:
 
     def start(self, ports: Iterable[Port]) -> None:
         """Start forwarding packets."""
+        ports = list(ports)
         for position, port in enumerate(ports):
             receiver = position % self.cores
             self._library.add_port(port.number, port.fileno(), port.kind, receiver)
@@ -123,6 +126,11 @@ class Engine:
         ]
         for thread in self._threads:
             thread.start()
+        self._cable_servers = [
+            CableServer(self._library, self.cores, port)
+            for port in ports
+            if port.kind is PortKind.SHARED_MEMORY
+        ]
 
     def stop(self) -> None:
         """Stop forwarding. Packets that arrive wait in the ports."""
@@ -131,7 +139,9 @@ class Engine:
             for thread in self._threads:
                 thread.join()
             self._library.finish()
-            self._threads = []
+            for server in self._cable_servers:
+                server.close()
+            self._threads, self._cable_servers = [], []
 
     def close(self) -> None:
         """Stop forwarding and release everything except the ports."""

@@ -100,6 +100,10 @@ class Library:
         finally:
             self.release()
 
+    def cable_bytes(self, cores: int) -> int:
+        """Return the bytes of memory of a cable in shared memory to so many cores."""
+        return int(self.functions.rt_cable_bytes(cores))
+
     def register_bytes(self, register: int) -> int:
         """Return the bytes of each cell of a register."""
         return int(self.functions.rt_register_bytes(register))
@@ -149,6 +153,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "set_priority_queues": (None, (_SWITCH, _U32)),
     "capture": (None, (_SWITCH, _U32, _INT, _INT)),
     "add_port": (None, (_SWITCH, _U32, _INT, _INT, _U32)),
+    "cable_bytes": (_U64, (_U32,)),
+    "set_cable": (None, (_SWITCH, _U32, ctypes.c_void_p, _INT, ctypes.POINTER(_INT))),
     "use_xdp": (None, (_SWITCH, _U32, ctypes.c_void_p, _U32)),
     "set_egress_hook": (None, (_SWITCH, ctypes.c_void_p, ctypes.c_void_p)),
     "run": (None, (_SWITCH,)),

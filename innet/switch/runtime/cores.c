@@ -78,6 +78,15 @@ void hand_over(struct sw *sw, uint32_t core, uint32_t port, const uint8_t *frame
     memcpy(to->data + (size_t)at * FRAME_PLACE, frame, bytes);
 }
 
+static void wake_core(struct sw *core)
+{
+    uint64_t one = 1;
+    if (ring_sleeps(&core->asleep)) {
+        ssize_t written = write(core->bell, &one, sizeof one);
+        (void)written; /* a full eventfd wakes, too */
+    }
+}
+
 /* Shows the other cores what has been handed over to them, and wakes those that sleep. */
 void cores_publish(struct sw *sw)
 {
@@ -85,7 +94,7 @@ void cores_publish(struct sw *sw)
         struct handover *to = sw->to[i];
         if (to && to->written != to->head) {
             __atomic_store_n(&to->head, to->written, __ATOMIC_RELEASE);
-            ring_wake(&sw->peers[i]->asleep, sw->peers[i]->bell);
+            wake_core(sw->peers[i]);
         }
     }
 }

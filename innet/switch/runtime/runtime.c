@@ -2,8 +2,8 @@
  * packets. */
 
 #define _GNU_SOURCE
-#include "cables.h"
 #include "cores.h"
+#include "events.h"
 #include "frames.h"
 
 #include <stdlib.h>
@@ -23,6 +23,7 @@ struct sw *rt_create(uint32_t drop_port)
     sw->priority_queues = 1;
     sw->receive_buffer = needed(zeroed(RECEIVE_BATCH, FRAME_PLACE));
     sw->nowhere = needed(zeroed(1, (size_t)2 * RT_MAX_FRAME + program.header_bytes));
+    sw->draft = needed(zeroed(1, (size_t)RT_MAX_FRAME + program.header_bytes));
     bool enough = tables_create(sw);
     enough &= externs_create(&sw->externs);
     enough &= replication_create(&sw->replication);
@@ -39,19 +40,18 @@ struct sw *rt_create(uint32_t drop_port)
     return NULL;
 }
 
-/* The caller owns the ports' file descriptors, and has stopped the loop. */
+/* The caller owns the ports' file descriptors and cables, and has stopped the loop. */
 void rt_destroy(struct sw *sw)
 {
-    for (uint32_t i = 0; i < RT_MAX_PORTS; i++) {
-        cable_close(sw, i);
+    for (uint32_t i = 0; i < RT_MAX_PORTS; i++)
         free(sw->ports[i].out_buffer);
-    }
     close(sw->poller);
     close(sw->waker);
     close(sw->bell);
     cores_destroy(sw);
     free(sw->receive_buffer);
     free(sw->nowhere);
+    free(sw->draft);
     replication_destroy(&sw->replication);
     externs_destroy(&sw->externs);
     tables_destroy(sw);
@@ -69,7 +69,7 @@ static void watch_sockets(struct sw *sw, uint32_t number)
 }
 
 /* Adds a port before rt_run. All cores send to it, and one of them receives its frames. If it is for a
- * cable in shared memory, all cores receive, and the first one takes the worker. */
+ * cable in shared memory, all cores receive, once rt_set_cable has been called. */
 void rt_add_port(struct sw *sw, uint32_t number, int fd, int kind, uint32_t receiver)
 {
     sw->ports[number].fd = fd;
@@ -78,11 +78,9 @@ void rt_add_port(struct sw *sw, uint32_t number, int fd, int kind, uint32_t rece
         sw->ports[number].out_buffer =
             needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
     sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
-    if (kind == PORT_SHARED_MEMORY) {
+    if (kind == PORT_SHARED_MEMORY)
         sw->shared[sw->shared_count++] = number;
-        receiver = 0;
-    }
-    if (sw->core == receiver)
+    else if (sw->core == receiver)
         watch(sw->poller, fd, number, PORT_EVENT);
 }
 
@@ -194,17 +192,6 @@ static bool frames_wait(struct sw *sw)
     return wait;
 }
 
-static void handle_cable(struct sw *sw, uint32_t number, enum event_kind kind)
-{
-    struct port *port = &sw->ports[number];
-    if (kind == FRAMES_EVENT)
-        cable_drain(port);
-    else if (kind == PORT_EVENT)
-        cable_accept(sw, number);
-    else if (cable_is_closed(port))
-        cable_close(sw, number);
-}
-
 static void handle_xdp(struct sw *sw, uint32_t number, enum event_kind kind)
 {
     if (kind == FRAMES_EVENT)
@@ -213,11 +200,12 @@ static void handle_xdp(struct sw *sw, uint32_t number, enum event_kind kind)
         watch_sockets(sw, number);
 }
 
+/* Handles an event of a port. A cable's frames are received in every round. */
 static void handle_port(struct sw *sw, uint32_t number, enum event_kind kind)
 {
     if (sw->ports[number].kind == PORT_SHARED_MEMORY)
-        handle_cable(sw, number, kind);
-    else if (kind == PORT_EVENT)
+        return;
+    if (kind == PORT_EVENT)
         receive_from_socket(sw, number);
     else
         handle_xdp(sw, number, kind);

@@ -2,6 +2,7 @@
  * frames of all ports leave together when the packet loop flushes them. */
 
 #define _GNU_SOURCE
+#include "cables.h"
 #include "frames.h"
 
 #include <errno.h>
@@ -62,10 +63,10 @@ static void send_frames(struct port *port)
 
 static void publish_frames(struct port *port)
 {
-    if (port->cable.memory)
-        ring_publish(&port->cable.out);
-    else /* the worker has ended since */
+    if (!port->cable.memory) /* the worker has ended since */
         not_sent(port, port->out_frames, port->out_bytes);
+    else if (ring_publish(&port->cable.out))
+        cable_wake(&port->cable);
 }
 
 static void flush_port(struct port *port)
@@ -119,11 +120,29 @@ static uint8_t *room_in_buffer(struct port *port, uint32_t bytes)
     return port->out_buffer + port->out_bytes;
 }
 
-/* In a ring, an empty frame would mean that there is no frame. */
-static uint8_t *room_in_cable(struct port *port, uint32_t bytes)
+/* Returns whether somebody looks at a port's frames before they leave. */
+static bool is_looked_at(const struct sw *sw, const struct port *port)
+{
+    return sw->egress_hook || port->capture_out >= 0;
+}
+
+/* A frame that nobody looks at is written to where the worker reads it. The worker can change this memory
+ * at any time. So any other frame is written to the switch's own memory, and copied when it leaves. In a
+ * ring, an empty frame would mean that there is no frame. */
+static uint8_t *room_in_cable(struct sw *sw, struct port *port, uint32_t bytes)
 {
     struct shared_cable *cable = &port->cable;
-    return cable->memory && bytes ? ring_reserve(&cable->out, bytes, program.header_bytes) : NULL;
+    cable->place = NULL;
+    if (cable->memory && bytes)
+        cable->place = ring_reserve(&cable->out, bytes, program.header_bytes);
+    return cable->place && is_looked_at(sw, port) ? sw->draft : cable->place;
+}
+
+static void put_in_cable(struct port *port, uint32_t bytes)
+{
+    if (port->room != port->cable.place)
+        memcpy(port->cable.place, port->room, bytes);
+    ring_commit(&port->cable.out, bytes);
 }
 
 /* What does not fit into the memory shared with XDP leaves through the packet socket. So does an empty
@@ -143,7 +162,7 @@ uint8_t *rt_room(struct sw *sw, uint32_t number, uint32_t bytes)
     if (!port || bytes > RT_MAX_FRAME)
         return sw->nowhere;
     if (port->kind == PORT_SHARED_MEMORY)
-        port->room = room_in_cable(port, bytes);
+        port->room = room_in_cable(sw, port, bytes);
     else if (!(port->direct = (port->room = room_in_xdp(port, bytes))))
         port->room = room_in_buffer(port, bytes);
     return port->room ? port->room : sw->nowhere;
@@ -170,7 +189,7 @@ void rt_emit(struct sw *sw, uint32_t number, uint32_t bytes)
         port->out.bytes += bytes;
     } else {
         if (port->kind == PORT_SHARED_MEMORY)
-            ring_commit(&port->cable.out, bytes);
+            put_in_cable(port, bytes);
         port->out_bytes += bytes;
         port->out_frames++;
     }

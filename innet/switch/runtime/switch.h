@@ -17,9 +17,10 @@
 /* A core's end of a cable in shared memory. */
 struct shared_cable {
     struct cable *memory; /* NULL while no worker is connected */
-    int peer, wakeup;     /* the connection, which the first core uses; the eventfd of this end */
+    int peer, wakeup;     /* the connection, and the eventfd of this end */
     struct ring_reader in;
     struct ring_writer out;
+    uint8_t *place; /* of the next frame, for which there is room; NULL if none */
 };
 
 struct port {
@@ -74,6 +75,7 @@ struct sw {
     int poller, waker;       /* epoll, and the eventfd that ends the packet loop */
     uint8_t *receive_buffer; /* RECEIVE_BATCH places of FRAME_PLACE bytes */
     uint8_t *nowhere;        /* takes frames that cannot be sent: no such port, too long, no room */
+    uint8_t *draft;          /* a frame for a cable, while somebody looks at it */
 
     uint32_t core, cores; /* the number of this core, and of all cores */
     struct sw *peers[RT_MAX_CORES];

@@ -43,6 +43,20 @@ static void watch_listener(struct core *core)
     epoll_ctl(core->epoll, EPOLL_CTL_MOD, core->listener, &event);
 }
 
+/* Makes room for another connection: ends the one that has been in no job for the longest time. It is closed
+ * at the end of the round, before the next connection is accepted. */
+static void evict_silent(struct core *core)
+{
+    struct connection *oldest = NULL;
+    for (uint32_t i = 0; i < core->connections; i++) {
+        struct connection *c = core->connection[i];
+        if (!c->job && !c->dead && (!oldest || c->since < oldest->since))
+            oldest = c;
+    }
+    if (oldest)
+        refuse(core, oldest, BAD_CROWD);
+}
+
 static void accept_connection(struct core *core)
 {
     int socket = accept4(core->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -51,6 +65,8 @@ static void accept_connection(struct core *core)
         watch_listener(core);
         return;
     }
+    if (core->connections == MOST_CONNECTIONS - 1)
+        evict_silent(core);
     struct connection *c = core->connections < MOST_CONNECTIONS ? calloc(1, sizeof *c) : NULL;
     if (!c) {
         core->counts.refused++;
