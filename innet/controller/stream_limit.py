@@ -9,7 +9,6 @@ workers of other jobs can join.
 import resource
 import threading
 from collections import Counter
-from collections.abc import Container
 
 from innet.controller.state.streams import Stream
 from innet.errors import NoCapacity
@@ -67,11 +66,13 @@ class OpenStreams:
                     "serves: end workers that are not needed"
                 )
 
-    def of(self, certificates: Container[str]) -> list[Stream]:
+    def of(self, certificates: frozenset[str]) -> list[Stream]:
         """Return the open streams of clients with one of these certificates."""
         with self._lock:
             return [
-                each for each in (*self._silent, *self._heard) if each.certificate in certificates
+                each
+                for each in (*self._silent, *self._heard)
+                if not certificates.isdisjoint(each.certificate)
             ]
 
     def close(self, stream: Stream) -> None:

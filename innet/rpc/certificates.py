@@ -21,6 +21,7 @@ from innet.errors import UsageError
 from innet.machine.replaced_file import replace_file
 from innet.rpc import tls
 from innet.rpc.issued import Issued, record, unwritable
+from innet.rpc.revocation import signed_part
 
 YEAR = timedelta(days=365)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -205,8 +206,8 @@ def _sign(
         .sign(authority.key, hashes.SHA256())
     )
     _store(folder, kind.role, certificate, key)
-    digest = certificate.fingerprint(hashes.SHA256()).hex()
-    return Issued(digest, name, kind.role, certificate.not_valid_after_utc)
+    listed = signed_part(certificate.public_bytes(serialization.Encoding.DER))
+    return Issued(listed, name, kind.role, certificate.not_valid_after_utc)
 
 
 def _builder(

@@ -5,7 +5,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +26,7 @@ from innet.host.join import join
 from innet.local.processes import announced, spawned
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
+from innet.rpc.callers import Caller
 from innet.rpc.client import connect, translated
 
 VECTOR = np.ones(100, np.float32)
@@ -188,18 +188,8 @@ def test_a_wrong_token_is_recorded(tor: Rack):
         assert "the token is not" in each["why"]
 
 
-@dataclass
-class Client:
-    """The context of a call, as far as the log of refusals reads it."""
-
-    machine: int
-    shown: dict[str, list[bytes]] = field(default_factory=dict)
-
-    def peer(self) -> str:
-        return f"ipv4:10.0.0.{self.machine}:4000"
-
-    def auth_context(self) -> dict[str, list[bytes]]:
-        return self.shown
+def client(machine: int) -> Caller:
+    return Caller(f"ipv4:10.0.0.{machine}:4000")
 
 
 def test_refusals_are_logged_once_in_ten_seconds_for_each_machine_and_method():
@@ -207,8 +197,8 @@ def test_refusals_are_logged_once_in_ten_seconds_for_each_machine_and_method():
     refusals = Refusals(lambda: next(times))
     with capture_logs() as said:
         for machine in (1, 1, 1, 2, 1, 1):
-            refusals.note("Join", Client(machine), "the token is wrong")
-        refusals.note("CheckJoin", Client(1), "the token is wrong")
+            refusals.note("Join", client(machine), "the token is wrong")
+        refusals.note("CheckJoin", client(1), "the token is wrong")
     assert [(each["peer"], each["more_before"]) for each in said] == [
         ("ipv4:10.0.0.1:4000", 0),
         ("ipv4:10.0.0.2:4000", 0),

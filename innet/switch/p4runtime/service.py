@@ -12,6 +12,7 @@ import structlog
 from innet.errors import UsageError
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.p4runtime import p4runtime_pb2_grpc, status_pb2
+from innet.rpc.interceptors import AnsweringInterceptor
 from innet.rpc.malformed import ParsingInterceptor
 from innet.rpc.revocation import Revocations
 from innet.rpc.status import Refusal
@@ -169,6 +170,7 @@ def serve(
         # An open stream occupies a thread.
         futures.ThreadPoolExecutor(_MAX_STREAMS + _CALLS, thread_name_prefix="innet-p4runtime"),
         interceptors=[
+            AnsweringInterceptor(),
             *([RevocationInterceptor(revocations)] if revocations else []),
             ParsingInterceptor(),
             AdmissionInterceptor(service.arbitration),
