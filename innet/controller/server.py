@@ -20,6 +20,7 @@ from innet.errors import UsageError
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
 from innet.rpc.addresses import check_address, check_plain_text
+from innet.rpc.channels import bounded_connections
 from innet.rpc.event_loop import on_loop
 from innet.rpc.interceptors import CallsInterceptor
 from innet.rpc.malformed import ParsingInterceptor
@@ -101,6 +102,7 @@ async def _made(most_streams: int, revocations: Revocations | None) -> grpc.aio.
             ("grpc.max_receive_message_length", MOST_BYTES),
             ("grpc.max_metadata_size", _MOST_METADATA),
             ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
+            *bounded_connections(most_streams + _CALLS),
         ],
         maximum_concurrent_rpcs=most_streams + _CALLS,
         interceptors=[CallsInterceptor(pool, interceptors)],

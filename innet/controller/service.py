@@ -24,7 +24,7 @@ from innet.rpc import roles
 from innet.rpc.callers import Caller
 from innet.rpc.revocation import REFUSAL, shown_names
 
-_JOIN_WITHIN, _FAREWELL = 30.0, 0.05
+_JOIN_WITHIN, _FAREWELL = 10.0, 0.05
 _log = structlog.get_logger("innet.controller")
 
 

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from innet.errors import UsageError
+from innet.machine.private import read_secret
 from innet.machine.replaced_file import replace_file
 from innet.rpc import tls
 from innet.rpc.issued import Issued, record, unwritable
@@ -166,7 +167,7 @@ def _load_authority(folder: Path, name: str) -> _Authority:
     paths = tls.certificate_path(folder, name), tls.key_path(folder, name)
     try:
         certificate = x509.load_pem_x509_certificate(paths[0].read_bytes())
-        key = serialization.load_pem_private_key(paths[1].read_bytes(), password=None)
+        key = serialization.load_pem_private_key(read_secret(paths[1]), password=None)
     except (OSError, ValueError, TypeError) as problem:
         raise UsageError(
             f"the authority {paths[0]} cannot sign: {problem}; give its key, or make a new one "

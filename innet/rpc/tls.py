@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 
 from innet.errors import NotAuthorized, UsageError
+from innet.machine.private import read_secret
 
 CONTROLLER, SWITCH, ADMIN, WORKER = "controller", "switch", "admin", "worker"
 USER, OBSERVER = "user", "observer"
@@ -194,6 +195,7 @@ def load(folder: Path, role: str) -> Identity:
     """
     for path in files(folder, role):
         _readable(path)
+    check_key(key_path(folder, role))
     believed = authorities(folder, role)
     for path in believed:
         _check_authority(path)
@@ -218,6 +220,14 @@ def load_operator(folder: Path) -> Identity:
 
 def _configuration(key: bytes, certificate: bytes, authorities: bytes) -> Any:
     return grpc.ssl_server_certificate_configuration([(key, certificate)], authorities)
+
+
+def check_key(path: Path) -> None:
+    """Raise UsageError if a private key cannot be read, or if others can."""
+    try:
+        read_secret(path)
+    except OSError as problem:
+        raise UsageError(f"cannot read {path}: {problem.strerror}") from None
 
 
 def _readable(path: Path) -> bytes:

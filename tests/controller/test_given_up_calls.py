@@ -18,7 +18,7 @@ from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
 from innet.rpc.client import connected
 
-CALLS = 300
+CALLS = 150
 DELAYS = (0.0, 0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008)
 """Seconds after which clients give up. Some of these moments are those at which a handler runs."""
 

@@ -8,7 +8,7 @@ import grpc
 
 from innet.errors import UsageError
 from innet.rpc.revocation import Revocations
-from innet.rpc.tls import REVOKED
+from innet.rpc.tls import REVOKED, check_key
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class TlsFiles:
         """Return the credentials for a gRPC server. Raises UsageError if a file is wrong."""
         if self.client_auth and not self.authority:
             raise UsageError("--grpc-server-with-client-auth needs --grpc-server-cacert")
+        check_key(self.key)
         pair = _read(self.key), _read(self.certificate)
         authority = _read(self.authority) if self.authority else None
         self._check()
