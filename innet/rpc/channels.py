@@ -41,9 +41,9 @@ def channel(
 def bounded_connections(most: int) -> list[tuple[str, int]]:
     """Return the options of a gRPC server that serves at most `most` connections at the same time.
 
-    It closes further ones. If a client does not begin with its TLS handshake and with gRPC, its
-    connection is closed after `SILENT_FOR_S` seconds. So silent connections do not take all file descriptors of the
-    process, which other files need, nor the place of others for long.
+    It closes further ones. A client has `SILENT_FOR_S` seconds to begin with its TLS handshake and with
+    gRPC. So silent connections keep the place of others for a short time only, and file descriptors are
+    left for other files.
     """
     return [
         ("grpc.max_allowed_incoming_connections", most),

@@ -17,7 +17,7 @@ from innet.errors import UsageError
 from innet.machine.descriptors import is_reserved
 from innet.machine.numbers import is_port
 
-_MOST_CONNECTIONS, _SILENT_FOR_S = 64, 10.0
+MOST_CONNECTIONS, _SILENT_FOR_S = 64, 10.0
 
 
 class BuildCollector(Collector):
@@ -32,11 +32,12 @@ class _Server(ThreadingMixIn, WSGIServer):
     """A server with a thread for each of a bounded number of connections."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
         [(family, *_, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         self.address_family = family
-        self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
         super().__init__(address[:2], _Handler)  # type: ignore[arg-type]
         self.set_app(make_wsgi_app(registry))
 
