@@ -3,6 +3,7 @@
 Its lines are a part of the log. They come from the logger ``innet.audit``.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +15,7 @@ import structlog
 
 from innet.errors import InnetError
 from innet.rpc import tls
+from innet.rpc.callers import Caller
 from innet.rpc.interceptors import wrapped
 from innet.rpc.status import code_of
 
@@ -44,14 +46,14 @@ class Refusals:
         self._logged: dict[tuple[str, str, str], tuple[float, int]] = {}
         self._lock = threading.Lock()
 
-    def note(self, method: str, context: Any, why: str, **about: object) -> None:
+    def note(self, method: str, caller: Caller, why: str, **about: object) -> None:
         """Log a refusal, or count it for the next line. `about` are more facts for the line."""
-        peer, client = context.peer(), who(context)
+        client = who(caller)
         with self._lock:
-            unlogged = self._due((peer.rpartition(":")[0], client, method))
+            unlogged = self._due((caller.host, client, method))
         if unlogged is not None:
             _log.warning(
-                "refused", method=method, **about, who=client, peer=peer, why=why,
+                "refused", method=method, **about, who=client, peer=caller.peer, why=why,
                 more_before=unlogged,
             )  # fmt: skip
 
@@ -84,53 +86,54 @@ class AuditInterceptor(grpc.ServerInterceptor):
         )
 
     def _recorded(self, method: str, behaviour: _Behaviour) -> _Behaviour:
-        def recorded(request: Any, context: Any) -> Any:
+        def recorded(request: Any, caller: Caller) -> Any:
             try:
-                answer = behaviour(request, context)
+                answer = behaviour(request, caller)
             except BaseException as problem:
-                self._failed(method, request, context, problem)
+                self._failed(method, request, caller, problem)
                 raise
             if method in CHANGES:
-                _log.info(method, name=request.name, who=who(context), peer=context.peer())
+                _log.info(method, name=request.name, who=who(caller), peer=caller.peer)
             return answer
 
         return recorded
 
     def _recorded_stream(self, method: str, behaviour: _Behaviour) -> _Behaviour:
-        async def recorded(requests: Any, context: Any) -> AsyncIterator[Any]:
+        async def recorded(requests: Any, caller: Caller) -> AsyncIterator[Any]:
             remembered, answered = _Remembered(requests), False
             try:
-                async for answer in behaviour(remembered, context):
-                    answered = True
-                    yield answer
+                async with contextlib.aclosing(behaviour(remembered, caller)) as answers:
+                    async for answer in answers:
+                        answered = True
+                        yield answer
             except InnetError as problem:
                 if not answered and code_of(problem).name in _JOIN_REFUSED:
                     first = getattr(remembered.first, "join", None)
-                    self._refused(method, first, context, str(problem))
+                    self._refused(method, first, caller, str(problem))
                 raise
 
         return recorded
 
-    def _failed(self, method: str, request: Any, context: Any, problem: BaseException) -> None:
+    def _failed(self, method: str, request: Any, caller: Caller, problem: BaseException) -> None:
         code, why = "UNKNOWN", ""
         if isinstance(problem, InnetError):
             code, why = code_of(problem).name, str(problem)
         if code in _REFUSED:
-            self._refused(method, request, context, why)
+            self._refused(method, request, caller, why)
         elif method in CHANGES:
             _log.warning(
-                method, name=request.name, who=who(context), peer=context.peer(),
+                method, name=request.name, who=who(caller), peer=caller.peer,
                 failed=code, why=why,
             )  # fmt: skip
 
-    def _refused(self, method: str, request: Any, context: Any, why: str) -> None:
+    def _refused(self, method: str, request: Any, caller: Caller, why: str) -> None:
         """Log a refusal with the names that the client has sent. They may be false, and of any length."""
         about = {
             field: value[:_LONGEST_NAME] if isinstance(value, str) else value
             for field in ("name", "job", "rank")
             if (value := getattr(request, field, None)) is not None
         }
-        self._refusals.note(method, context, why, **about)
+        self._refusals.note(method, caller, why, **about)
 
 
 class _Remembered:
@@ -146,9 +149,8 @@ class _Remembered:
             yield message
 
 
-def who(context: Any) -> str:
+def who(caller: Caller) -> str:
     """Return the name in a client's certificate, with its roles; "nobody" without a certificate."""
-    shown = context.auth_context()
-    names = [name.decode(errors="replace") for name in shown.get("x509_common_name", ())]
-    roles = ", ".join(tls.roles(shown))
+    names = [name.decode(errors="replace") for name in caller.shown.get("x509_common_name", ())]
+    roles = ", ".join(tls.roles(caller.shown))
     return f"{'/'.join(names)} ({roles})" if names else roles or "nobody"

@@ -3,6 +3,7 @@
 :mod:`innet.rpc.roles` has the rules.
 """
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import grpc
 
 from innet.rpc import tls
+from innet.rpc.callers import Caller
 from innet.rpc.interceptors import wrapped
 from innet.rpc.revocation import Revocations
 from innet.rpc.roles import check_allowed
@@ -26,7 +28,7 @@ class RoleInterceptor(grpc.ServerInterceptor):
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """Put the check in front of a method's handler."""
         method = details.method.rpartition("/")[2]
-        # Only the handler is given the context that knows the certificate.
+        # Only the handler knows the certificate.
         return wrapped(
             continuation(details),
             partial(self._guarded, method),
@@ -34,21 +36,21 @@ class RoleInterceptor(grpc.ServerInterceptor):
         )
 
     def _guarded(self, method: str, behaviour: _Behaviour) -> _Behaviour:
-        def checked(request: Any, context: Any) -> Any:
-            self._check(method, context)
-            return behaviour(request, context)
+        def checked(request: Any, caller: Caller) -> Any:
+            self._check(method, caller)
+            return behaviour(request, caller)
 
         return checked
 
     def _guarded_stream(self, method: str, behaviour: _Behaviour) -> _Behaviour:
-        async def checked(requests: Any, context: Any) -> AsyncIterator[Any]:
-            self._check(method, context)
-            async for each in behaviour(requests, context):
-                yield each
+        async def checked(requests: Any, caller: Caller) -> AsyncIterator[Any]:
+            self._check(method, caller)
+            async with contextlib.aclosing(behaviour(requests, caller)) as answers:
+                async for each in answers:
+                    yield each
 
         return checked
 
-    def _check(self, method: str, context: Any) -> None:
-        shown = context.auth_context()
-        self._revocations.check(shown)
-        check_allowed(tls.roles(shown), method)
+    def _check(self, method: str, caller: Caller) -> None:
+        self._revocations.check(caller.shown)
+        check_allowed(tls.roles(caller.shown), method)

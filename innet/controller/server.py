@@ -20,8 +20,9 @@ from innet.errors import UsageError
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
 from innet.rpc.addresses import check_address, check_plain_text
+from innet.rpc.channels import bounded_connections
 from innet.rpc.event_loop import on_loop
-from innet.rpc.interceptors import AnsweringInterceptor, OnAsyncServer
+from innet.rpc.interceptors import CallsInterceptor
 from innet.rpc.malformed import ParsingInterceptor
 from innet.rpc.revocation import Revocations
 
@@ -89,22 +90,22 @@ class ControllerServer:
 
 async def _made(most_streams: int, revocations: Revocations | None) -> grpc.aio.Server:
     """Return a server without a service. It is made on the event loop that it runs on."""
+    pool = futures.ThreadPoolExecutor(_CALLS, thread_name_prefix="innet-controller")
     interceptors = [
-        AnsweringInterceptor(),
         ParsingInterceptor(),
         AuditInterceptor(Refusals()),
         *([RoleInterceptor(revocations)] if revocations else []),
     ]
     return grpc.aio.server(
-        futures.ThreadPoolExecutor(_CALLS, thread_name_prefix="innet-controller"),
         options=[
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MOST_BYTES),
             ("grpc.max_metadata_size", _MOST_METADATA),
             ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
+            *bounded_connections(most_streams + _CALLS),
         ],
         maximum_concurrent_rpcs=most_streams + _CALLS,
-        interceptors=[OnAsyncServer(each) for each in interceptors],
+        interceptors=[CallsInterceptor(pool, interceptors)],
     )
 
 

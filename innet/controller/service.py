@@ -2,7 +2,8 @@
 
 A worker's stream is a coroutine, so that thousands of workers need no threads of their own. A message
 from a worker is handled on the event loop: the registry's lock is never held for long. Requests
-may wait for a switch, so each runs in a thread of the server's pool.
+may wait for a switch, so each runs in a thread of the server's pool. The methods get a
+:class:`~innet.rpc.callers.Caller` where gRPC's own services get a context.
 """
 
 import asyncio
@@ -19,10 +20,11 @@ from innet.errors import InnetError, NotAuthorized
 from innet.machine.tcp import TcpConnection
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
-from innet.rpc import roles, tls
-from innet.rpc.revocation import REFUSAL, shown_fingerprint
+from innet.rpc import roles
+from innet.rpc.callers import Caller
+from innet.rpc.revocation import REFUSAL, shown_names
 
-_JOIN_WITHIN, _FAREWELL = 30.0, 0.05
+_JOIN_WITHIN, _FAREWELL = 10.0, 0.05
 _log = structlog.get_logger("innet.controller")
 
 
@@ -32,86 +34,86 @@ class ControllerService(rpc.ControllerServicer):
     def __init__(self, controller: Controller, most_streams: int) -> None:
         self._controller, self._streams = controller, OpenStreams(most_streams)
 
-    def AddSwitch(self, request: pb.AddSwitchRequest, context: Any) -> pb.Switch:  # noqa: ARG002, N802
+    def AddSwitch(self, request: pb.AddSwitchRequest, caller: Caller) -> pb.Switch:  # noqa: ARG002, N802
         """Take charge of a switch."""
         return self._controller.switches.add(request)
 
-    def ListSwitches(self, request: Any, context: Any) -> pb.ListSwitchesResponse:  # noqa: ARG002, N802
+    def ListSwitches(self, request: Any, caller: Caller) -> pb.ListSwitchesResponse:  # noqa: ARG002, N802
         """Return all switches."""
         return pb.ListSwitchesResponse(switches=self._controller.switches.views())
 
-    def GetSwitch(self, request: pb.GetSwitchRequest, context: Any) -> pb.Switch:  # noqa: ARG002, N802
+    def GetSwitch(self, request: pb.GetSwitchRequest, caller: Caller) -> pb.Switch:  # noqa: ARG002, N802
         """Return one switch, with its ports' counters."""
         return self._controller.switches.view(request.name)
 
-    def SetSwitchPorts(self, request: pb.SetSwitchPortsRequest, context: Any) -> pb.Switch:  # noqa: ARG002, N802
+    def SetSwitchPorts(self, request: pb.SetSwitchPortsRequest, caller: Caller) -> pb.Switch:  # noqa: ARG002, N802
         """Give a switch other ports and uplinks."""
         return self._controller.switches.set_ports(request)
 
-    def DrainSwitch(self, request: pb.DrainSwitchRequest, context: Any) -> pb.DrainSwitchResponse:  # noqa: ARG002, N802
+    def DrainSwitch(self, request: pb.DrainSwitchRequest, caller: Caller) -> pb.DrainSwitchResponse:  # noqa: ARG002, N802
         """Stop using a switch."""
         return self._controller.switches.drain(request)
 
-    def UndrainSwitch(self, request: pb.UndrainSwitchRequest, context: Any) -> pb.Switch:  # noqa: ARG002, N802
+    def UndrainSwitch(self, request: pb.UndrainSwitchRequest, caller: Caller) -> pb.Switch:  # noqa: ARG002, N802
         """Use a drained switch again."""
         return self._controller.switches.undrain(request.name)
 
     def RemoveSwitch(  # noqa: N802
         self,
         request: pb.RemoveSwitchRequest,
-        context: Any,  # noqa: ARG002
+        caller: Caller,  # noqa: ARG002
     ) -> pb.RemoveSwitchResponse:
         """Release a switch."""
         self._controller.switches.remove(request.name)
         return pb.RemoveSwitchResponse()
 
-    def CreateJob(self, request: pb.CreateJobRequest, context: Any) -> pb.CreateJobResponse:  # noqa: N802
+    def CreateJob(self, request: pb.CreateJobRequest, caller: Caller) -> pb.CreateJobResponse:  # noqa: N802
         """Reserve slots for a job."""
-        owner = _confined(context, "CreateJob") or roles.owner(context.auth_context())
+        owner = _confined(caller, "CreateJob") or roles.owner(caller.shown)
         return self._controller.jobs.create(request, owner)
 
-    def SetQuota(self, request: pb.SetQuotaRequest, context: Any) -> pb.Quota:  # noqa: ARG002, N802
+    def SetQuota(self, request: pb.SetQuotaRequest, caller: Caller) -> pb.Quota:  # noqa: ARG002, N802
         """Limit what one owner of jobs holds at once."""
         return self._controller.quotas.set(request)
 
-    def ListQuotas(self, request: Any, context: Any) -> pb.ListQuotasResponse:  # noqa: ARG002, N802
+    def ListQuotas(self, request: Any, caller: Caller) -> pb.ListQuotasResponse:  # noqa: ARG002, N802
         """Return the quotas that the caller may see, and their use."""
-        return self._controller.quotas.listed(_confined(context, "ListQuotas"))
+        return self._controller.quotas.listed(_confined(caller, "ListQuotas"))
 
-    def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:  # noqa: N802
+    def ListJobs(self, request: pb.ListJobsRequest, caller: Caller) -> pb.ListJobsResponse:  # noqa: N802
         """Return the jobs that the caller may see, without counters."""
-        owner = _confined(context, "ListJobs")
+        owner = _confined(caller, "ListJobs")
         return self._controller.jobs.listed(owner, detailed=request.detailed)
 
-    def GetJob(self, request: pb.GetJobRequest, context: Any) -> pb.Job:  # noqa: N802
+    def GetJob(self, request: pb.GetJobRequest, caller: Caller) -> pb.Job:  # noqa: N802
         """Return one job, with counters and workers."""
-        return self._controller.jobs.view(request.name, _confined(context, "GetJob"))
+        return self._controller.jobs.view(request.name, _confined(caller, "GetJob"))
 
     def GetJobHistory(  # noqa: N802
-        self, request: pb.GetJobHistoryRequest, context: Any
+        self, request: pb.GetJobHistoryRequest, caller: Caller
     ) -> pb.GetJobHistoryResponse:
         """Return what has happened to a job."""
-        owner = _confined(context, "GetJobHistory")
+        owner = _confined(caller, "GetJobHistory")
         found = self._controller.jobs.events(request.name, owner)
         return pb.GetJobHistoryResponse(events=[messages.history_view(each) for each in found])
 
-    def DeleteJob(self, request: pb.DeleteJobRequest, context: Any) -> pb.DeleteJobResponse:  # noqa: N802
+    def DeleteJob(self, request: pb.DeleteJobRequest, caller: Caller) -> pb.DeleteJobResponse:  # noqa: N802
         """End a job."""
-        self._controller.jobs.delete(request.name, _confined(context, "DeleteJob"))
+        self._controller.jobs.delete(request.name, _confined(caller, "DeleteJob"))
         return pb.DeleteJobResponse()
 
-    def CheckJoin(self, request: pb.CheckJoinRequest, context: Any) -> pb.CheckJoinResponse:  # noqa: ARG002, N802
+    def CheckJoin(self, request: pb.CheckJoinRequest, caller: Caller) -> pb.CheckJoinResponse:  # noqa: ARG002, N802
         """Return what a worker needs to join, or raise the error that joining would raise."""
         return self._controller.workers.check_join(request)
 
     async def Join(  # noqa: N802
-        self, requests: AsyncIterator[pb.WorkerMessage], context: Any
+        self, requests: AsyncIterator[pb.WorkerMessage], caller: Caller
     ) -> AsyncIterator[pb.JoinEvent]:
         """Make the caller a worker while the stream is open."""
-        stream = Stream(TcpConnection.of_peer(context.peer()), _certificate(context))
+        stream = Stream(TcpConnection.of_peer(caller.peer), _certificate(caller))
         listener = asyncio.create_task(self._listen(requests, stream))
         try:
-            self._streams.open(stream, context.peer().rpartition(":")[0])
+            self._streams.open(stream, caller.host)
             async for event in stream.events(_JOIN_WITHIN):
                 yield event
         finally:
@@ -121,7 +123,7 @@ class ControllerService(rpc.ControllerServicer):
             stream.connection.close()
 
     def expel(self, revoked: frozenset[str]) -> None:
-        """End the streams of workers whose certificates have these fingerprints."""
+        """End the streams of workers whose certificates have these names in the list of revoked ones."""
         for stream in self._streams.of(revoked):
             why = "its certificate has been revoked"
             self._controller.workers.leave(stream, why, NotAuthorized(REFUSAL))
@@ -154,11 +156,10 @@ class ControllerService(rpc.ControllerServicer):
             self._controller.workers.leave(stream, "the controller did not understand it")
 
 
-def _certificate(context: Any) -> str:
-    """Return the fingerprint of the client's certificate, or "" without TLS."""
-    shown = context.auth_context()
-    return shown_fingerprint(shown) if tls.roles(shown) else ""
+def _certificate(caller: Caller) -> frozenset[str]:
+    """Return the names that the client's certificate may have in the list of revoked ones."""
+    return shown_names(caller.shown) if caller.shown.get("x509_pem_cert") else frozenset()
 
 
-def _confined(context: Any, method: str) -> str | None:
-    return roles.confined_to(context.auth_context(), method)
+def _confined(caller: Caller, method: str) -> str | None:
+    return roles.confined_to(caller.shown, method)

@@ -6,26 +6,24 @@ replaces one whose client has sent nothing yet. The streams of one job are bound
 workers of other jobs can join.
 """
 
-import resource
 import threading
 from collections import Counter
-from collections.abc import Container
 
 from innet.controller.state.streams import Stream
 from innet.errors import NoCapacity
+from innet.machine.descriptors import unreserved_descriptors
 from innet.wire.layout import MOST_WORKERS
 
 MOST_PER_JOB = 3 * MOST_WORKERS
 """Open streams of one job: for its workers, for those that wait, and for as many that end."""
 
-_PER_STREAM, _OTHERS = 2, 256
-"""File descriptors of one stream, and those that are kept for everything else."""
+_PER_STREAM = 2
+"""File descriptors of one stream."""
 
 
 def most_open_streams() -> int:
     """Return the number of streams that this process's limit on file descriptors allows."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, (soft - _OTHERS) // _PER_STREAM)
+    return max(1, unreserved_descriptors() // _PER_STREAM)
 
 
 class OpenStreams:
@@ -67,11 +65,13 @@ class OpenStreams:
                     "serves: end workers that are not needed"
                 )
 
-    def of(self, certificates: Container[str]) -> list[Stream]:
+    def of(self, certificates: frozenset[str]) -> list[Stream]:
         """Return the open streams of clients with one of these certificates."""
         with self._lock:
             return [
-                each for each in (*self._silent, *self._heard) if each.certificate in certificates
+                each
+                for each in (*self._silent, *self._heard)
+                if not certificates.isdisjoint(each.certificate)
             ]
 
     def close(self, stream: Stream) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 import structlog
 
 from innet.errors import UsageError
+from innet.machine.private import read_secret
 from innet.machine.private_file import private_file
 from innet.rpc.addresses import check_address, on_this_machine, served_address
 from innet.rpc.tokens import new_token
@@ -150,7 +151,7 @@ def _check_token(path: Path) -> None:
         with private_file(path) as file:
             file.write(new_token() + "\n")
     try:
-        token = path.read_text().strip()
+        token = read_secret(path).decode().strip()
     except (OSError, UnicodeDecodeError) as problem:
         raise UsageError(f"cannot read the token in {path}: {problem}") from None
     if not token:

@@ -7,9 +7,7 @@ or the controller repeats: each worker's own nonce is new.
 """
 
 import hmac
-import os
 import secrets
-import stat
 from pathlib import Path
 
 import numpy as np
@@ -22,27 +20,21 @@ from innet.host.exchanges import Exchanges
 from innet.host.job import WorkerInfo
 from innet.host.moves import Moves
 from innet.host.pads import KEY_BYTES, Pads
+from innet.machine import private
 from innet.machine.environment import PRIVATE_KEY_FILE
 
 LEAST_BYTES = 32
 _NONCE_BYTES, _CODE_BYTES = 16, 16
-_FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_secret(path: Path) -> bytes:
     """Return a secret from a file. Raises UsageError if it is short, or others may read the file."""
     try:
-        with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            secret = file.read()
+        secret = private.read_secret(path)
     except OSError as problem:
         raise UsageError(
             f"cannot read the key of private sums, {path}: {problem.strerror}"
         ) from None
-    if mode & _FOR_OTHERS:
-        raise UsageError(
-            f"{path} can be used by other users (mode {mode:o}): a key of private sums needs chmod 600"
-        )
     if len(secret) < LEAST_BYTES:
         raise UsageError(
             f"{path} has {len(secret)} bytes: a key of private sums has at least {LEAST_BYTES}, as "

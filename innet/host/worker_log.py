@@ -5,6 +5,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from innet.host.job import WorkerInfo
+from innet.terminal.console import one_line
 
 
 class WorkerLog(logging.LoggerAdapter[logging.Logger]):
@@ -17,6 +18,11 @@ class WorkerLog(logging.LoggerAdapter[logging.Logger]):
         self._prefix = f"job {info.job_name or info.job}, worker {info.rank}: ".replace("%", "%%")
         about = {"job": info.job_name or info.job, "rank": info.rank}
         super().__init__(logging.getLogger("innet"), about)
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log a line. Text in `args`, which may come from other machines, adds no line of its own."""
+        shown = (one_line(each) if isinstance(each, str) else each for each in args)
+        super().log(level, msg, *shown, **kwargs)
 
     def process(
         self, msg: str, kwargs: MutableMapping[str, Any]

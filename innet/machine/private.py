@@ -1,4 +1,4 @@
-"""Checks that no other user of this machine may have changed a folder or a file."""
+"""Checks that no other user of this machine may have changed a folder or a file, or may read a secret."""
 
 import os
 import stat
@@ -55,6 +55,36 @@ def check_file(path: Path) -> None:
         raise UsageError(f"{path} is no file: remove it")
     _check_owner(path, status)
     _check_writers(path, status, _FOR_OTHERS)
+
+
+def read_secret(path: Path) -> bytes:
+    """Return the content of a file that no other user may read or write. Links are followed.
+
+    The file must belong to this user or to root. If it is root's, its group may read it, as services need
+    it. Raises UsageError if others can use the file, and OSError if it cannot be read.
+    """
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        content = file.read()
+    if status.st_uid not in _trusted_users():
+        raise UsageError(
+            f"{path} belongs to user {status.st_uid}, who can read and change this secret: copy it to a "
+            "file of your own with mode 600"
+        )
+    group = stat.S_IWGRP if status.st_uid == _ROOT else stat.S_IRWXG
+    if status.st_mode & (group | stat.S_IRWXO):
+        raise UsageError(
+            f"{path} is a secret and can be used by other users (mode "
+            f"{stat.S_IMODE(status.st_mode):o}): chmod 600, and replace the secret if others may know it"
+        )
+    return content
+
+
+def _trusted_users() -> set[int]:
+    """Return the users who may own a secret of this process: this user, root, and who has called sudo."""
+    trusted = {os.geteuid(), _ROOT}
+    caller = os.environ.get("SUDO_UID", "")
+    return trusted | {int(caller)} if os.geteuid() == _ROOT and caller.isdecimal() else trusted
 
 
 def _status(path: Path) -> os.stat_result:

@@ -18,9 +18,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from innet.errors import UsageError
+from innet.machine.private import read_secret
 from innet.machine.replaced_file import replace_file
 from innet.rpc import tls
 from innet.rpc.issued import Issued, record, unwritable
+from innet.rpc.revocation import signed_part
 
 YEAR = timedelta(days=365)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -166,7 +168,7 @@ def _load_authority(folder: Path, name: str) -> _Authority:
     paths = tls.certificate_path(folder, name), tls.key_path(folder, name)
     try:
         certificate = x509.load_pem_x509_certificate(paths[0].read_bytes())
-        key = serialization.load_pem_private_key(paths[1].read_bytes(), password=None)
+        key = serialization.load_pem_private_key(read_secret(paths[1]), password=None)
     except (OSError, ValueError, TypeError) as problem:
         raise UsageError(
             f"the authority {paths[0]} cannot sign: {problem}; give its key, or make a new one "
@@ -206,8 +208,8 @@ def _sign(
         .sign(authority.key, hashes.SHA256())
     )
     _store(folder, kind.role, certificate, key)
-    digest = certificate.fingerprint(hashes.SHA256()).hex()
-    return Issued(digest, name, kind.role, certificate.not_valid_after_utc)
+    listed = signed_part(certificate.public_bytes(serialization.Encoding.DER))
+    return Issued(listed, name, kind.role, certificate.not_valid_after_utc)
 
 
 def _builder(

@@ -23,6 +23,9 @@ _NO_ANSWER = (
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.UNAVAILABLE,
 )
+SILENT_FOR_S = 10.0
+"""The time in which a client has to begin to speak with a server."""
+
 _DOUBTFUL_AFTER, _ANSWER_WITHIN = 0.5, 1.0
 
 
@@ -33,6 +36,19 @@ def channel(
     if identity:
         return grpc.secure_channel(address, identity.channel_credentials(), options)
     return grpc.insecure_channel(address, options)
+
+
+def bounded_connections(most: int) -> list[tuple[str, int]]:
+    """Return the options of a gRPC server that serves at most `most` connections at the same time.
+
+    It closes further ones. A client has `SILENT_FOR_S` seconds to begin with its TLS handshake and with
+    gRPC. So silent connections keep the place of others for a short time only, and file descriptors are
+    left for other files.
+    """
+    return [
+        ("grpc.max_allowed_incoming_connections", most),
+        ("grpc.server_handshake_timeout_ms", int(1000 * SILENT_FOR_S)),
+    ]
 
 
 def answered(channel: grpc.Channel, timeout: float) -> Future[bool]:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from innet.errors import UsageError
 from innet.rpc import issued as ledger
 from innet.rpc import tls
-from innet.rpc.revocation import Revocations
 from innet.rpc.words import counted
 from innet.terminal.console import console
 from innet.terminal.tables import folding_table
@@ -105,20 +105,31 @@ def issue(
 @app.command("revoke")
 def revoke(
     folder: Folder,
-    name: Annotated[str, typer.Argument(help="The name that the certificates were made for.")],
+    name: Annotated[str, typer.Argument(help="The name that the certificates were made for.")] = "",
+    certificate: Annotated[
+        list[Path],
+        typer.Option(
+            help="Revoke the certificate in this file. Repeat the option for more files.",
+            metavar="PEM",
+        ),
+    ] = [],  # noqa: B006  (typer copies it)
 ) -> None:
-    """Revoke all certificates of a name. The controller then refuses them.
+    """Revoke all certificates of a name, or those in files. The controller then refuses them.
 
     A running controller reads the list [b]revoked.txt[/b] in the folder that
     its option --tls names. If that is another folder, copy the list there.
     """
-    revoked = ledger.revoke(folder, name)
+    if not (name or certificate):
+        raise UsageError("give a NAME, or files with --certificate")
+    for path in ledger.revoke_files(folder, certificate):
+        _out.print(f"revoked: {path}")
+    revoked = ledger.revoke(folder, name) if name else []
     for each in revoked:
         _out.print(f"revoked: {each.name}, {each.role}, valid until {each.expires:%Y-%m-%d}")
-    if not revoked:
+    if name and not revoked:
         _out.print(f"all certificates of {name} have been revoked before")
     _out.print(f"the controller has to find {folder / tls.REVOKED} in its own folder")
-    if any(each.role == tls.ADMIN for each in revoked):
+    if certificate or any(each.role == tls.ADMIN for each in revoked):
         _out.print(
             f"innet-switch has to find {tls.REVOKED} beside its certificate; other switches accept "
             "the certificate until it expires"
@@ -128,10 +139,10 @@ def revoke(
 @app.command("list")
 def list_certificates(folder: Folder) -> None:
     """Show all certificates that were made, when they expire, and which of them are revoked."""
-    revoked, now = Revocations(folder / tls.REVOKED).all, datetime.now(UTC)
+    listed, now = ledger.listed(folder), datetime.now(UTC)
     table = folding_table("name", "role", "valid until (UTC)", "state")
     for each in ledger.issued(folder):
-        if each.fingerprint in revoked:
+        if each.certificate in listed.certificates or each.certificate in listed.fingerprints:
             state = "revoked"
         elif each.expires < now:
             state = "ended"
@@ -139,3 +150,5 @@ def list_certificates(folder: Folder) -> None:
             state = "ends soon" if tls.ends_soon(each.expires) else "valid"
         table.add_row(each.name, each.role, f"{each.expires:%Y-%m-%d %H:%M}", state)
     _out.print(table)
+    if listed.problem:
+        _out.print(f"{folder / tls.REVOKED}: {listed.problem}")

@@ -1,40 +1,73 @@
-"""Interceptors on gRPC's asyncio server.
+"""The border between gRPC's servers and innet's handlers.
 
-An interceptor for gRPC's synchronous server wraps a method's handler in a function. It also works on the
-asyncio server, if it wraps each handler in a function of the same kind. On innet's asyncio servers, unary
-handlers are plain functions, which the server calls in a thread pool. Handlers of streams are
-asynchronous generators.
+gRPC's asyncio server frees a call as soon as the client has cancelled it or its deadline has passed, also
+while a thread still works on it. If the thread then asks the call's context for the certificate or the
+address of the client, the process crashes. So handlers on the asyncio server do not get the context.
+:class:`CallsInterceptor` alone uses it, on the event loop and while the call goes on. Handlers and the
+interceptors behind it get a :class:`~innet.rpc.callers.Caller`, and raise innet's errors.
+
+Handlers of one message are plain functions, which run in threads. Handlers of streams are asynchronous
+generators, and run on the event loop.
 """
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import grpc
 
 from innet.errors import InnetError
+from innet.rpc.callers import Caller
 from innet.rpc.status import code_of
 
 _Behaviour = Callable[[Any, Any], Any]
 
 
-class OnAsyncServer(grpc.aio.ServerInterceptor):
-    """An adapter with which an asyncio server uses an `interceptor` for gRPC's synchronous server."""
+class CallsInterceptor(grpc.aio.ServerInterceptor):
+    """The only code of an asyncio server that uses gRPC's contexts.
 
-    def __init__(self, interceptor: grpc.ServerInterceptor) -> None:
-        self._interceptor = interceptor
+    It runs handlers of one message in threads of `pool`, and answers innet's errors with their status
+    codes. The interceptors `inner` are written as for gRPC's synchronous server, and wrap handlers that
+    get a :class:`~innet.rpc.callers.Caller` instead of a context.
+    """
+
+    def __init__(self, pool: Executor, inner: Sequence[grpc.ServerInterceptor] = ()) -> None:
+        self._pool, self._inner = pool, inner
 
     async def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Return a method's handler, wrapped by the interceptor."""
+        """Return a method's handler for gRPC, made of one that knows nothing of gRPC's contexts."""
         handler = await continuation(details)
-        return self._interceptor.intercept_service(lambda _: handler, details)
+        for each in reversed(self._inner):
+            handler = each.intercept_service(lambda _, inner=handler: inner, details)
+        return wrapped(handler, self._unary, _stream)
+
+    def _unary(self, behaviour: _Behaviour) -> _Behaviour:
+        async def answer(request: Any, context: Any) -> Any:
+            caller, loop = Caller.of(context), asyncio.get_running_loop()
+            try:
+                # If the call ends meanwhile, the thread goes on, and this coroutine is cancelled.
+                return await loop.run_in_executor(self._pool, behaviour, request, caller)
+            except InnetError as problem:
+                await context.abort(code_of(problem), str(problem))
+
+        return answer
 
 
 class AnsweringInterceptor(grpc.ServerInterceptor):
-    """An interceptor that answers innet's errors with their status codes, on an asyncio server."""
+    """An interceptor that answers innet's errors with their status codes, on a synchronous server.
+
+    Handlers of streams in the client's direction have to answer for themselves.
+    """
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Return a method's handler that raises no error of innet."""
-        return wrapped(continuation(details), _answered, _answered_stream)
+        """Return a method's handler that raises no error of innet when it is called."""
+        handler = continuation(details)
+        for kind in ("unary_unary", "unary_stream"):
+            if behaviour := getattr(handler, kind, None):
+                return handler._replace(**{kind: _answered(behaviour)})
+        return handler
 
 
 def wrapped(
@@ -57,22 +90,24 @@ def wrapped(
     raise TypeError("a method with a stream in one direction only")
 
 
+def _stream(behaviour: _Behaviour) -> _Behaviour:
+    # A coroutine and no generator: gRPC cancels it, and so all is closed before the call is freed.
+    async def answer(requests: Any, context: Any) -> None:
+        try:
+            async with contextlib.aclosing(behaviour(requests, Caller.of(context))) as answers:
+                async for each in answers:
+                    await context.write(each)
+        except InnetError as problem:
+            await context.abort(code_of(problem), str(problem))
+
+    return answer
+
+
 def _answered(behaviour: _Behaviour) -> _Behaviour:
     def answer(request: Any, context: Any) -> Any:
         try:
             return behaviour(request, context)
         except InnetError as problem:
             context.abort(code_of(problem), str(problem))
-
-    return answer
-
-
-def _answered_stream(behaviour: _Behaviour) -> _Behaviour:
-    async def answer(requests: Any, context: Any) -> AsyncIterator[Any]:
-        try:
-            async for each in behaviour(requests, context):
-                yield each
-        except InnetError as problem:
-            await context.abort(code_of(problem), str(problem))
 
     return answer

@@ -1,21 +1,22 @@
 """The record of the certificates that a folder's authorities have signed, and their revocation by name.
 
-``issued.txt`` has a line for every certificate: its fingerprint, the owner's name, the role, and the time
-at which it expires. With it, all certificates of a name can be revoked, also those whose files are gone.
+``issued.txt`` has a line for every certificate: its name in lists (:mod:`innet.rpc.revocation`), the
+owner's name, the role, and the time at which it expires. With it, all certificates of a name can be
+revoked, also those whose files are gone. Lines of older records begin with a fingerprint instead.
 """
 
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from innet.errors import UsageError
 from innet.machine.replaced_file import replace_file
 from innet.rpc import tls
-from innet.rpc.revocation import Revocations
+from innet.rpc.revocation import SIGNED, Listed, fingerprint, line_content, signed_part_of_pem
 
 RECORD = "issued.txt"
 _READABLE = 0o644
@@ -23,9 +24,12 @@ _READABLE = 0o644
 
 @dataclass(frozen=True)
 class Issued:
-    """A certificate that was signed."""
+    """A certificate that was signed.
 
-    fingerprint: str
+    `certificate` is its name in lists, or its fingerprint if the line of the record is an old one.
+    """
+
+    certificate: str
     name: str
     role: str
     expires: datetime
@@ -33,7 +37,7 @@ class Issued:
     @property
     def line(self) -> str:
         """Return the certificate's line in the record."""
-        return f"{self.fingerprint} {self.name} {self.role} {self.expires.isoformat()}"
+        return f"{self.certificate} {self.name} {self.role} {self.expires.isoformat()}"
 
 
 def record(folder: Path, certificates: Iterable[Issued]) -> None:
@@ -68,20 +72,65 @@ def revoke(folder: Path, name: str) -> list[Issued]:
             f"{name!r} is a server, and clients read no list: make new authorities with "
             "`innet certificates make --force`"
         )
-    revocations = Revocations(folder / tls.REVOKED)
-    now = datetime.now(UTC)
-    new = [each for each in of_name if each.fingerprint not in revocations.all]
+    known, now = listed(folder).certificates, datetime.now(UTC)
+    files = {fingerprint(pem): pem for pem in _certificates(folder, folder / name)}
+    new: dict[Issued, str] = {}
+    for each in of_name:
+        if each.certificate in files:  # an old line of the record
+            new[replace(each, certificate=signed_part_of_pem(files[each.certificate]))] = (
+                each.certificate
+            )
+        elif each.certificate.startswith(SIGNED):
+            new[each] = ""
+        elif each.expires > now:
+            raise UsageError(
+                f"{folder / RECORD} has only the fingerprint of a certificate of {name}, role "
+                f"{each.role}, and its file is not in {folder}: give the file with --certificate, or "
+                "make new authorities with `innet certificates make --force`"
+            )
+    revoked = [each for each in new if each.certificate not in known]
+    lines = [
+        f"{each.certificate}  # {each.name}, {each.role}, revoked {now:%Y-%m-%d}"
+        for each in revoked
+    ]
+    _add(folder, lines, {old for old in new.values() if old})
+    return revoked
+
+
+def revoke_files(folder: Path, paths: Iterable[Path]) -> list[Path]:
+    """Revoke the certificates in these files, and return the files of those that were not revoked before.
+
+    Lines with their fingerprints, as older lists have them, are replaced. Raises UsageError if a file is
+    no certificate, or the list cannot be written.
+    """
+    known, now = listed(folder).certificates, datetime.now(UTC)
+    names: dict[Path, str] = {}
+    old = set()
+    for path in paths:
+        try:
+            pem = path.read_text("ascii")
+            names[path] = signed_part_of_pem(pem)
+        except (OSError, ValueError) as problem:
+            raise UsageError(f"{path} is not a certificate in PEM: {problem}") from None
+        old.add(fingerprint(pem))
+    new = {path: name for path, name in names.items() if name not in known}
+    _add(
+        folder,
+        [f"{name}  # {path.name!a}, revoked {now:%Y-%m-%d}" for path, name in new.items()],
+        old,
+    )
+    return [*new]
+
+
+def listed(folder: Path) -> Listed:
+    """Return the content of a folder's list of revoked certificates. Raises UsageError."""
+    path = folder / tls.REVOKED
     try:
-        _append(
-            folder / tls.REVOKED,
-            [
-                f"{each.fingerprint}  # {each.name}, {each.role}, revoked {now:%Y-%m-%d}"
-                for each in new
-            ],
-        )
+        return Listed.of(path.read_text("ascii", errors="replace"))
+    except FileNotFoundError:
+        return Listed.of("")
     except OSError as problem:
-        raise unwritable(folder, problem) from None
-    return new
+        raise UsageError(f"cannot read {path}: {problem.strerror}") from None
 
 
 def unwritable(folder: Path, problem: OSError) -> UsageError:
@@ -89,14 +138,37 @@ def unwritable(folder: Path, problem: OSError) -> UsageError:
     return UsageError(f"cannot write {problem.filename or folder}: {problem.strerror}")
 
 
-def _append(path: Path, lines: Iterable[str]) -> None:
+def _add(folder: Path, lines: Iterable[str], replaced: Container[str]) -> None:
+    """Add lines to the list of revoked certificates, and remove those with these fingerprints."""
+    try:
+        _append(folder / tls.REVOKED, lines, replaced)
+    except OSError as problem:
+        raise unwritable(folder, problem) from None
+
+
+def _append(path: Path, lines: Iterable[str], replaced: Container[str] = ()) -> None:
+    """Add lines to a file, and remove those with this content. Raises OSError."""
     with _alone(path.parent):
         before = path.read_bytes() if path.exists() else b""
-        if before and not before.endswith(b"\n"):  # somebody has edited it
-            before += b"\n"
-        after = before + "".join(f"{line}\n" for line in lines).encode("ascii")
+        kept = [
+            line
+            for line in before.splitlines()
+            if line_content(line.decode("ascii", "replace")) not in replaced
+        ]
+        after = b"".join(
+            line + b"\n" for line in [*kept, *(each.encode("ascii") for each in lines)]
+        )
         if after != before:
             replace_file(path, after, _READABLE)
+
+
+def _certificates(*folders: Path) -> Iterator[str]:
+    """Yield the certificates that lie in these folders, in PEM."""
+    for path in (path for folder in folders for path in folder.glob("*.pem")):
+        with contextlib.suppress(OSError, ValueError):  # it is a key
+            pem = path.read_text("ascii")
+            signed_part_of_pem(pem)
+            yield pem
 
 
 @contextlib.contextmanager
@@ -111,5 +183,5 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _parse(line: str) -> Issued:
-    fingerprint, name, role, expires = line.split()
-    return Issued(fingerprint, name, role, datetime.fromisoformat(expires))
+    certificate, name, role, expires = line.split()
+    return Issued(certificate, name, role, datetime.fromisoformat(expires))

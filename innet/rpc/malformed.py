@@ -5,6 +5,7 @@ one of the connection's streams, whose number is limited. So parsing never fails
 the request's place, and is raised by the method's handler.
 """
 
+import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -21,8 +22,10 @@ _MALFORMED = (DecodeError, UnicodeDecodeError, RecursionError)
 class ParsingInterceptor(grpc.ServerInterceptor):
     """An interceptor that lets no request fail while it is parsed.
 
-    A parser may raise :class:`~innet.rpc.status.Refusal`, which ends the call. In a stream, the iterator
-    of the requests raises it. A handler that is an asynchronous generator gets an asynchronous iterator.
+    The error of a parser is raised in the handler's place. In a stream, the iterator of the requests
+    raises it. The interceptor in front of this one has to answer innet's errors, such as
+    :class:`~innet.rpc.status.Refusal`. A handler that is an asynchronous generator gets an asynchronous
+    iterator.
     """
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
@@ -51,8 +54,6 @@ def _guarded(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 def _refusing(behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def answer(request: Any, context: Any) -> Any:
-        if isinstance(request, Refusal):
-            context.abort(request.code, str(request))
         if isinstance(request, Exception):
             raise request
         return behaviour(request, context)
@@ -62,8 +63,9 @@ def _refusing(behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
 
 def _reading(behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     async def answer_async(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        async for each in behaviour(_readable_async(requests), context):
-            yield each
+        async with contextlib.aclosing(behaviour(_readable_async(requests), context)) as answers:
+            async for each in answers:
+                yield each
 
     def answer(requests: Iterator[Any], context: Any) -> Any:
         return behaviour(_readable(requests), context)

@@ -14,6 +14,7 @@ from innet.errors import (
     SwitchOffline,
     UsageError,
 )
+from innet.terminal.console import one_line
 
 
 class Refusal(InnetError):
@@ -52,6 +53,6 @@ def code_of(problem: InnetError) -> grpc.StatusCode:
 
 
 def error_of(code: grpc.StatusCode, message: str) -> InnetError:
-    """Return the error that a status code stands for."""
+    """Return the error that a status code stands for. Its message is in one line."""
     kind = next((kind for kind, each in _CODES if each == code), ControllerError)
-    return kind(message)
+    return kind(one_line(message))

@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 
 from innet.errors import NotAuthorized, UsageError
+from innet.machine.private import read_secret
 from innet.rpc.renewal import Renewal
 
 CONTROLLER, SWITCH, ADMIN, WORKER = "controller", "switch", "admin", "worker"
@@ -190,6 +191,7 @@ def load(folder: Path, role: str) -> Identity:
     """
     for path in files(folder, role):
         _readable(path)
+    check_key(key_path(folder, role))
     believed = authorities(folder, role)
     for path in believed:
         _check_authority(path)
@@ -244,6 +246,14 @@ def _server_context(
         context.load_verify_locations(path)
     context.load_cert_chain(certificate, key)
     return context
+
+
+def check_key(path: Path) -> None:
+    """Raise UsageError if a private key cannot be read, or if others can."""
+    try:
+        read_secret(path)
+    except OSError as problem:
+        raise UsageError(f"cannot read {path}: {problem.strerror}") from None
 
 
 def _readable(path: Path) -> bytes:

@@ -1,5 +1,6 @@
 """Captures of all frames at the ports, in two files per interface, as BMv2's ``--pcap`` writes them."""
 
+import os
 import re
 import struct
 from collections.abc import Iterable
@@ -31,7 +32,8 @@ def capture(folder: Path, ports: Iterable[Port]) -> None:
 
 def _open(path: Path) -> BinaryIO:
     try:
-        file = path.open("wb", buffering=0)
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        file = os.fdopen(number, "wb", buffering=0)
     except OSError as problem:
         raise UsageError(f"cannot write {path}: {problem.strerror}") from None
     file.write(_HEADER)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from structlog.typing import EventDict
 
-from innet.terminal.console import printable
+from innet.terminal.console import one_line
 
 _KEPT = 100
 _MOST_OF_EVENT, _MOST_OF_FACTS = 300, 600
@@ -87,6 +87,6 @@ def _entry(event: EventDict) -> LogEntry:
     return LogEntry(
         timestamp=str(event.get("timestamp", "")),
         level=str(event.get("level", "")),
-        event=printable(str(event["event"]))[:_MOST_OF_EVENT],
-        facts=printable(facts)[:_MOST_OF_FACTS],
+        event=one_line(str(event["event"]))[:_MOST_OF_EVENT],
+        facts=one_line(facts)[:_MOST_OF_FACTS],
     )

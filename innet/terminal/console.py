@@ -46,6 +46,15 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() or each in _KEPT else _escape(each) for each in text)
 
 
+def one_line(text: str) -> str:
+    r"""Return a text as one line: all control characters become escapes, also line ends and tabs.
+
+    Text from other machines passes through here before it gets into a log or an error. A line of its own
+    could pass for somebody else's.
+    """
+    return "".join(each if each.isprintable() else _escape(each) for each in text)
+
+
 def console(*, stderr: bool = False, **options: Any) -> PlainConsole:
     """Return a console for standard output or standard error.
 

@@ -2,14 +2,16 @@
 
 import contextlib
 import json
+import logging
 import os
 import re
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
+import structlog
 from commands import BIN, run, serving
 from racks import WITHIN, Rack, free_cables, means, rack
 from stored_records import SWITCH
@@ -27,7 +29,9 @@ from innet.host.join import join
 from innet.local.processes import announced, spawned
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
+from innet.rpc.callers import Caller
 from innet.rpc.client import connect, translated
+from innet.telemetry import logs
 
 VECTOR = np.ones(100, np.float32)
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
@@ -188,18 +192,8 @@ def test_a_wrong_token_is_recorded(tor: Rack):
         assert "the token is not" in each["why"]
 
 
-@dataclass
-class Client:
-    """The context of a call, as far as the log of refusals reads it."""
-
-    machine: int
-    shown: dict[str, list[bytes]] = field(default_factory=dict)
-
-    def peer(self) -> str:
-        return f"ipv4:10.0.0.{self.machine}:4000"
-
-    def auth_context(self) -> dict[str, list[bytes]]:
-        return self.shown
+def client(machine: int) -> Caller:
+    return Caller(f"ipv4:10.0.0.{machine}:4000")
 
 
 def test_refusals_are_logged_once_in_ten_seconds_for_each_machine_and_method():
@@ -207,11 +201,47 @@ def test_refusals_are_logged_once_in_ten_seconds_for_each_machine_and_method():
     refusals = Refusals(lambda: next(times))
     with capture_logs() as said:
         for machine in (1, 1, 1, 2, 1, 1):
-            refusals.note("Join", Client(machine), "the token is wrong")
-        refusals.note("CheckJoin", Client(1), "the token is wrong")
+            refusals.note("Join", client(machine), "the token is wrong")
+        refusals.note("CheckJoin", client(1), "the token is wrong")
     assert [(each["peer"], each["more_before"]) for each in said] == [
         ("ipv4:10.0.0.1:4000", 0),
         ("ipv4:10.0.0.2:4000", 0),
         ("ipv4:10.0.0.1:4000", 2),
         ("ipv4:10.0.0.1:4000", 0),
     ]
+
+
+FORGED = "2026-11-28T14:20:00.000000Z [info     ] DeleteJob                      name=jobB"
+
+
+def test_text_of_others_adds_no_entry_and_no_escape_to_a_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    text, handlers, hook = (
+        f"\n{FORGED}\r\x1b]0;owned\x07\x85\u2028\t",
+        logging.root.handlers[:],
+        threading.excepthook,
+    )
+    try:
+        logs.configure()
+        log = structlog.get_logger()
+        event = "event" + text
+        log.info(event, name=text, several=[text], raw=text.encode(), problem=ValueError(text))
+        logging.getLogger("a library").error("its %s", text)
+        try:
+            raise ValueError(text)
+        except ValueError:
+            log.exception("failed")
+            logging.getLogger("a library").exception("failed, too")
+        ended = threading.Thread(target=int, args=(text,))
+        ended.start()
+        ended.join()
+    finally:
+        structlog.reset_defaults()
+        logging.root.handlers[:] = handlers
+        threading.excepthook = hook
+    said = capsys.readouterr().err
+    lines = said.split("\n")
+    assert "".join(lines).isprintable()
+    assert sum(bool(re.match(TIME, line)) for line in lines) == 5
+    assert all(line.startswith("    ") for line in lines if line and not re.match(TIME, line))

@@ -25,6 +25,7 @@ from innet.controller.jobs.records import (
     Uplink,
     WorkerRecord,
 )
+from innet.controller.state import store as store_module
 from innet.controller.state.checksum import Checksum
 from innet.controller.state.schema import SCHEMA_VERSION, UPGRADES
 from innet.controller.state.store import State, Store
@@ -563,14 +564,14 @@ def test_a_file_that_cannot_be_written_is_refused(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
     stored(tmp_path / "state")
-    opened = pathlib.Path.open
+    opened = os.open
 
-    def read_only(path: pathlib.Path, mode: str, **more: object) -> object:
-        if "+" in mode:
+    def read_only(path: str, flags: int, *more: int) -> int:
+        if flags & os.O_RDWR:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        return opened(path, mode, **more)
+        return opened(path, flags, *more)
 
-    monkeypatch.setattr(pathlib.Path, "open", read_only)
+    monkeypatch.setattr(os, "open", read_only)
     with pytest.raises(UsageError, match=r"cannot keep the state in .*: Read-only file system"):
         Store(tmp_path / "state")
 
@@ -598,3 +599,26 @@ def test_a_second_controller_is_refused(tmp_path: pathlib.Path):
     assert "remove" not in str(caught.value)
     first.close()
     Store(tmp_path / "state").close()
+
+
+def test_a_state_that_is_a_link_is_refused(tmp_path: pathlib.Path):
+    stored(tmp_path / "state")
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    with pytest.raises(UsageError, match="is a link"):
+        Store(tmp_path / "link")
+
+
+def test_an_owner_pushes_out_only_its_own_events(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store_module, "_MOST_EVENTS", 40)
+    monkeypatch.setattr(store_module, "_MOST_EVENTS_OF_JOB", 5)
+    monkeypatch.setattr(store_module, "_DROPPED_AT_ONCE", 2)
+    store = Store()
+    for owner, job in [("root", "train"), *[("alice", f"job-{at}") for at in range(100)]]:
+        for _ in range(3):
+            store.remove_job(job, [DatedEvent(job, 1.0, "job ended", None, 1, "", owner)])
+    assert [each.owner for each in store.events("train")] == ["root"] * 3
+    assert 30 <= sum(len(store.events(f"job-{at}")) for at in range(100)) <= 37
+    for _ in range(20):  # a later job of the same name
+        store.remove_job("train", [DatedEvent("train", 2.0, "job ended", None, 1, "", "alice")])
+    assert [each.owner for each in store.events("train")] == ["root"] * 3 + ["alice"] * 5
+    store.close()

@@ -27,6 +27,8 @@ from innet.host.agent import Agent
 from innet.local.ports import free_tcp_port
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connect
+from innet.telemetry import prometheus
+from innet.telemetry.prometheus import BuildCollector
 
 Samples = dict[tuple[str, ...], float]
 WORKERS, LANES, ELEMENTS = 2, 64, 10_000
@@ -259,3 +261,24 @@ def test_an_address_that_cannot_serve_metrics_ends_with_code_2(address: str, why
     last = done.stderr.splitlines()[-1]  # the controller's log comes before
     assert last.startswith("error: ")
     assert why in last
+
+
+def test_connections_that_say_nothing_take_no_thread_without_bound(monkeypatch):
+    monkeypatch.setattr(prometheus._Handler, "timeout", None)  # however slow this machine is
+    with (
+        prometheus.serve(BuildCollector(), "127.0.0.1:0", "--metrics-addr") as address,
+        contextlib.ExitStack() as stack,
+    ):
+        host, _, port = address.rpartition(":")
+        opened = [
+            stack.enter_context(socket.create_connection((host, int(port)), WITHIN))
+            for _ in range(100)
+        ]
+        ended = 0
+        for each in opened[prometheus.MOST_CONNECTIONS :]:
+            with contextlib.suppress(ConnectionError):
+                assert each.recv(1) == b""
+            ended += 1
+        assert ended == 100 - prometheus.MOST_CONNECTIONS
+        opened[0].sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert b"200 OK" in opened[0].recv(100)

@@ -81,9 +81,32 @@ def test_an_address_that_is_in_use_is_refused():
 
 def test_a_file_without_a_token_is_refused(tmp_path: Path):
     empty = tmp_path / "token"
-    empty.touch()
+    empty.touch(0o600)
     options = ["--web", "127.0.0.1:0", "--web-token-file", str(empty)]
     refuse("holds no token", "innet", "controller", *options)
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path: Path):
+    file = tmp_path / "token"
+    file.write_text("the token\n")
+    file.chmod(0o644)
+    options = ["--web", "127.0.0.1:0", "--web-token-file", str(file)]
+    refuse("is a secret and can be used by other users", "innet", "controller", *options)
+
+
+@pytest.mark.parametrize("origin", ["https://attacker.example", "null", "http://127.0.0.1:1"])
+def test_pages_of_other_sites_reach_nothing(origin: str):
+    with page() as (_, url):
+        own = url.rstrip("/")
+        assert ask(url, Origin=own).status == 200
+        assert ask(url, Origin=origin).status == 403
+        assert ask(url, "POST", "token=x", Origin=origin).status == 403
+        where = f"ws://{urlsplit(url).netloc}/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+        with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
+            websocket.create_connection(where, WITHIN, origin=origin)
+        opened = websocket.create_connection(where, WITHIN, origin=own)
+        assert opened.recv().startswith("0{")
+        opened.close()
 
 
 def test_on_this_machine_the_page_asks_for_nothing_but_answers_to_names_of_this_machine():

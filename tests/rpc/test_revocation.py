@@ -1,6 +1,7 @@
 """Revoked certificates, over mutual TLS with a controller that runs on."""
 
 import contextlib
+import ssl
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from pathlib import Path
@@ -8,6 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import refuse, run
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
 from secured import SecuredRack, add_switch, secured_rack
 from structlog.testing import capture_logs
 from waiting import until
@@ -18,13 +24,14 @@ from innet.rpc import innet_pb2 as pb
 from innet.rpc import tls
 from innet.rpc.certificates import issue, make
 from innet.rpc.client import translated
-from innet.rpc.issued import issued, revoke
-from innet.rpc.revocation import Revocations, fingerprint
+from innet.rpc.issued import RECORD, issued, revoke, revoke_files
+from innet.rpc.revocation import Revocations, fingerprint, signed_part, signed_part_of_pem
 from innet.servers.pbox.secured import ServerTls
 from innet.switch.p4runtime.credentials import TlsFiles
 
 REFUSED = "this certificate has been revoked: ask whoever makes certificates for a new one"
-ONE, TWO = "01" * 32, "ab" * 32
+ONE, TWO = "tbs:" + "01" * 32, "tbs:" + "ab" * 32
+OLD = "cd" * 32
 
 
 # ---- the list -------------------------------------------------------------------------------------
@@ -40,10 +47,33 @@ def seen(revocations: Revocations) -> frozenset[str]:
     return revocations.all
 
 
-def test_the_list_is_read_as_openssl_writes_fingerprints(path: Path):
-    shown = ":".join(TWO[at : at + 2] for at in range(0, 64, 2)).upper()
-    path.write_text(f"{ONE}  # alice\n\n# nobody\nsha256 Fingerprint={shown}\n")
+def test_the_list_has_comments_and_either_case(path: Path):
+    path.write_text(f"{ONE}  # alice\n\n# nobody\n{TWO.upper()}\n")
     assert Revocations(path).all == {ONE, TWO}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        OLD,
+        f"{OLD}  # alice",
+        "sha256 Fingerprint=" + ":".join(OLD[at : at + 2] for at in range(0, 64, 2)).upper(),
+    ],
+)
+def test_a_fingerprint_in_an_older_list_is_an_error_and_still_counts_while_a_server_runs(
+    path: Path, line: str
+):
+    path.write_text(f"{ONE}\n{line}\n")
+    with pytest.raises(
+        UsageError, match=r"line 2 is the fingerprint .* revoke the certificate again"
+    ):
+        Revocations(path)
+    path.unlink()
+    revocations = Revocations(path)
+    path.write_text(f"{ONE}\n{line}\n")
+    with capture_logs() as said:
+        assert seen(revocations) == {ONE, OLD}
+    assert "line 2 is the fingerprint" in said[0]["problem"]
 
 
 def test_comments_may_be_in_any_language(path: Path):
@@ -81,7 +111,7 @@ def test_a_list_that_is_half_written_counts_as_far_as_it_goes(path: Path):
     with capture_logs() as said:
         assert seen(revocations) == seen(revocations) == {ONE}
     [line] = said
-    assert "line 2 is no SHA-256 fingerprint" in line["problem"]
+    assert "line 2 is neither a comment nor tbs: and a SHA-256" in line["problem"]
     path.write_text(f"{ONE}\n{TWO}\n")
     assert seen(revocations) == {ONE, TWO}
 
@@ -89,7 +119,7 @@ def test_a_list_that_is_half_written_counts_as_far_as_it_goes(path: Path):
 def test_a_controller_does_not_start_with_a_list_that_it_cannot_read(tmp_path: Path):
     make(tmp_path, [])
     (tmp_path / tls.REVOKED).write_text("alice\n")
-    with pytest.raises(UsageError, match=r"revoked.txt: line 1 is no SHA-256 fingerprint"):
+    with pytest.raises(UsageError, match=r"revoked.txt: line 1 is neither a comment nor tbs:"):
         ControllerServer("127.0.0.1:0", tls.load(tmp_path, tls.CONTROLLER))
 
 
@@ -126,12 +156,78 @@ def test_all_certificates_of_a_name_are_revoked_and_later_ones_are_not(tmp_path:
     found = []
     for _ in range(3):
         own = issue(tmp_path, "alice", [tls.USER, tls.WORKER])
-        found += [fingerprint((own / f"{role}.pem").read_text()) for role in ("user", "worker")]
+        found += [
+            signed_part_of_pem((own / f"{role}.pem").read_text()) for role in ("user", "worker")
+        ]
         if len(found) == 4:
-            assert [each.fingerprint for each in revoke(tmp_path, "alice")] == found
+            assert [each.certificate for each in revoke(tmp_path, "alice")] == found
             assert not revoke(tmp_path, "alice")
     assert Revocations(tmp_path / tls.REVOKED).all == {*found[:4]}
-    assert [each.fingerprint for each in issued(tmp_path)][-6:] == found
+    assert [each.certificate for each in issued(tmp_path)][-6:] == found
+
+
+def test_certificates_in_files_are_revoked_and_replace_their_fingerprints(tmp_path: Path):
+    make(tmp_path, [])
+    own = issue(tmp_path, "alice", [tls.USER, tls.WORKER])
+    user, worker = (own / f"{role}.pem" for role in ("user", "worker"))
+    (tmp_path / tls.REVOKED).write_text(f"{fingerprint(user.read_text())}  # alice\n{ONE}\n")
+    assert revoke_files(tmp_path, [user, worker]) == [user, worker]
+    assert not revoke_files(tmp_path, [user])
+    names = {signed_part_of_pem(each.read_text()) for each in (user, worker)}
+    assert Revocations(tmp_path / tls.REVOKED).all == {ONE, *names}
+    with pytest.raises(UsageError, match=r"key.pem is not a certificate in PEM"):
+        revoke_files(tmp_path, [own / "user-key.pem"])
+    done = run("innet", "certificates", "revoke", str(tmp_path), "--certificate", str(user))
+    assert (done.returncode, done.stderr) == (0, "")
+    refuse("give a NAME, or files", "innet", "certificates", "revoke", str(tmp_path))
+
+
+def test_a_name_in_an_older_record_is_revoked_if_its_files_are_there(tmp_path: Path):
+    make(tmp_path, [])
+    own = issue(tmp_path, "alice", [tls.USER])
+    pem, record = (own / "user.pem").read_text(), tmp_path / RECORD
+    older = record.read_text().replace(signed_part_of_pem(pem), fingerprint(pem))
+    record.write_text(older)
+    (tmp_path / tls.REVOKED).write_text(fingerprint(pem))
+    assert [each.certificate for each in revoke(tmp_path, "alice")] == [signed_part_of_pem(pem)]
+    assert Revocations(tmp_path / tls.REVOKED).all == {signed_part_of_pem(pem)}
+    (own / "user.pem").unlink()
+    with pytest.raises(
+        UsageError, match=r"only the fingerprint .* give the file with --certificate"
+    ):
+        revoke(tmp_path, "alice")
+
+
+def test_every_encoding_of_a_certificate_has_one_name(tmp_path: Path):
+    make(tmp_path, [])
+    pem = (tmp_path / "worker.pem").read_text()
+    der = ssl.PEM_cert_to_DER_cert(pem)
+    other = ssl.PEM_cert_to_DER_cert(with_other_signature(pem))
+    content = der[4:]  # behind the head of the outer sequence
+    assert der[:2] == b"\x30\x82"
+    same = [
+        der,
+        other,
+        der + b"\0\0",
+        b"\x30\x83\0" + der[2:4] + content,
+        b"\x30\x80" + content + b"\0\0",
+    ]
+    assert {signed_part(each) for each in same} == {signed_part_of_pem(pem)}
+    assert signed_part(der[:40] + bytes([der[40] ^ 1]) + der[41:]) != signed_part(der)
+    for bad in (b"", b"\x30", b"\x31" + der[1:], b"\x30\x80\x30\x80\0\0\0\0", b"\x30\x84\xff"):
+        with pytest.raises(ValueError, match="this is no"):
+            signed_part(bad)
+
+
+def with_other_signature(pem: str) -> str:
+    """Return a certificate with the other signature (r, n - s), which is as valid as (r, s)."""
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256
+    certificate = x509.load_pem_x509_certificate(pem.encode())
+    r, s = decode_dss_signature(certificate.signature)
+    signature = b"\0" + encode_dss_signature(r, order - s)
+    algorithm = bytes.fromhex("300a06082a8648ce3d040302")  # ecdsa-with-SHA256
+    inner = certificate.tbs_certificate_bytes + algorithm + bytes([3, len(signature)]) + signature
+    return ssl.DER_cert_to_PEM_cert(b"\x30\x82" + len(inner).to_bytes(2) + inner)
 
 
 def test_what_is_issued_and_revoked_at_the_same_time_is_all_kept(tmp_path: Path):
@@ -152,7 +248,7 @@ def test_a_name_is_revoked_in_a_list_whose_last_line_does_not_end(tmp_path: Path
     revoke(tmp_path, "alice")
     assert Revocations(tmp_path / tls.REVOKED).all == {
         ONE,
-        fingerprint((own / "user.pem").read_text()),
+        signed_part_of_pem((own / "user.pem").read_text()),
     }
 
 
@@ -223,6 +319,14 @@ def test_the_next_call_of_a_revoked_user_is_refused_and_a_new_certificate_is_not
     assert jobs(rack, "bob") == []
     issue(rack.folder, "alice", [tls.USER])
     assert jobs(rack, "alice") == ["train"]
+
+
+def test_a_revoked_user_is_refused_with_another_signature_in_its_certificate(rack: SecuredRack):
+    revoke(rack.folder, "alice")
+    path = rack.folder / "alice" / "user.pem"
+    path.write_text(with_other_signature(path.read_text()))
+    with pytest.raises(NotAuthorized, match=REFUSED):
+        jobs(rack, "alice")
 
 
 def test_a_revoked_worker_is_out_of_its_job_and_the_others_go_on(rack: SecuredRack):

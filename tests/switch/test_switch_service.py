@@ -30,6 +30,7 @@ from waiting import WITHIN
 
 from innet.p4runtime import code_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
+from innet.switch.p4runtime.admission import MAX_ENTITIES, MAX_UPDATES
 from innet.switch.p4runtime.arbitration import Arbitration
 from innet.switch.p4runtime.device import Device
 from innet.switch.p4runtime.service import P4RuntimeService
@@ -266,3 +267,17 @@ def test_what_is_no_message_is_refused_however_often_it_comes(switch: Switch, me
             with pytest.raises(grpc.RpcError, match="no message of this service") as refused:
                 list(call(iter([b"\xff"]), timeout=WITHIN))
             assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_request_with_too_many_parts_is_refused_before_it_is_parsed(primary):
+    many = p4rt.ReadRequest(device_id=primary.device)
+    many.entities.extend([p4rt.Entity()] * (MAX_ENTITIES + 1))
+    with pytest.raises(grpc.RpcError, match=f"{MAX_ENTITIES} are the most") as refused:
+        list(primary.stub.Read(many, timeout=WITHIN))
+    assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    write = p4rt.WriteRequest(device_id=primary.device)
+    write.election_id.low = primary.election
+    write.updates.extend([p4rt.Update()] * (MAX_UPDATES + 1))
+    with pytest.raises(grpc.RpcError, match=f"{MAX_UPDATES} are the most") as refused:
+        primary.stub.Write(write, timeout=WITHIN)
+    assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -161,7 +161,7 @@ def test_a_list_that_cannot_be_read_is_named_at_the_start(pems: Path, tmp_path: 
     shutil.copytree(pems, tmp_path / "tls")
     (tmp_path / "tls/revoked.txt").write_text("mallory\n")
     files = TlsFiles(tmp_path / "tls/switch.pem", tmp_path / "tls/switch-key.pem", client_auth=True)
-    with pytest.raises(UsageError, match="line 1 is no SHA-256 fingerprint"):
+    with pytest.raises(UsageError, match="line 1 is neither a comment nor tbs:"):
         files.revocations()
 
 

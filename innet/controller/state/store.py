@@ -4,6 +4,7 @@ A file belongs to one controller at a time.
 """
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -42,9 +43,11 @@ from innet.controller.state.rows import (
 )
 from innet.controller.state.schema import CHECKSUM_SINCE, SCHEMA, SCHEMA_VERSION, UPGRADES
 from innet.errors import ControllerError, UsageError
+from innet.machine.replaced_file import replace_file
 
 _APPLICATION = int.from_bytes(b"inet")
 _MOST_EVENTS, _MOST_EVENTS_OF_JOB = 20_000, 500
+_DROPPED_AT_ONCE = 100
 _MAGIC = b"SQLite format 3\0"
 _HEADER = struct.Struct(">16x44xI4xI")  # the file's user version and application id
 
@@ -241,13 +244,11 @@ class Store:
     def _back_up(self, target: str) -> None:
         """Copy a file of an older version before it is upgraded."""
         try:
-            os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+            replace_file(pathlib.Path(target), self._database.serialize(), 0o600)
         except OSError as problem:
             raise UsageError(
                 f"cannot back up {self._where} to {target} before its upgrade: {problem.strerror}"
             ) from None
-        with contextlib.closing(sqlite3.connect(target)) as copy:
-            self._database.backup(copy)
 
     def _job(self, *row: Any) -> JobRecord:
         (
@@ -317,7 +318,12 @@ def _marks(row: Collection[object]) -> str:
 
 
 def _add_events(database: sqlite3.Connection, job: str, events: Iterable[DatedEvent]) -> None:
-    """Add events of a job, and drop the oldest if there are too many."""
+    """Add events of a job, and drop the oldest if there are too many.
+
+    If all jobs together have too many, those of the owner with most of them go. So an owner can push out
+    only the owner's own events, also those of earlier jobs of the same name.
+    """
+    events = [*events]
     rows = [astuple(each) for each in events]
     if not rows:
         return
@@ -325,14 +331,19 @@ def _add_events(database: sqlite3.Connection, job: str, events: Iterable[DatedEv
         "INSERT INTO events (job, at, event, rank, term, why, owner) VALUES (?, ?, ?, ?, ?, ?, ?)",
         rows,
     )
-    database.execute(
-        "DELETE FROM events WHERE job = ? AND number <= (SELECT number FROM events WHERE job = ? "
-        "ORDER BY number DESC LIMIT 1 OFFSET ?)",
-        (job, job, _MOST_EVENTS_OF_JOB),
-    )
-    database.execute(
-        "DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - ?", (_MOST_EVENTS,)
-    )
+    for owner in {each.owner for each in events}:
+        database.execute(
+            "DELETE FROM events WHERE job = ? AND owner = ? AND number <= (SELECT number FROM events "
+            "WHERE job = ? AND owner = ? ORDER BY number DESC LIMIT 1 OFFSET ?)",
+            (job, owner, job, owner, _MOST_EVENTS_OF_JOB),
+        )
+    [[kept]] = database.execute("SELECT count(*) FROM events")
+    if kept > _MOST_EVENTS:
+        database.execute(
+            "DELETE FROM events WHERE number IN (SELECT number FROM events WHERE owner = (SELECT owner "
+            "FROM events GROUP BY owner ORDER BY count(*) DESC LIMIT 1) ORDER BY number LIMIT ?)",
+            (max(kept - _MOST_EVENTS, _DROPPED_AT_ONCE),),
+        )
 
 
 def _unopened(where: str, problem: Exception) -> UsageError:
@@ -353,9 +364,13 @@ def _check_file(path: pathlib.Path) -> None:
     try:
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
-        with path.open("r+b") as file:
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
             header = file.read(_HEADER.size)
     except OSError as problem:
+        if problem.errno == errno.ELOOP:
+            raise UsageError(
+                f"{path} is a link, and the state is kept in none: name the file itself"
+            ) from None
         raise UsageError(f"cannot keep the state in {path}: {problem.strerror}") from None
     if not header:
         return

@@ -41,11 +41,13 @@ _posts: WeakKeyDictionary[asyncio.AbstractEventLoop, _Post] = WeakKeyDictionary(
 class Stream:
     """A worker's open stream, made on the event loop that sends its events.
 
-    `job`, `rank` and `nonce` are known once the worker has asked to join. `certificate` is the
-    fingerprint of the worker's certificate, or empty without TLS. Any thread may queue events.
+    `job`, `rank` and `nonce` are known once the worker has asked to join. `certificate` has the names
+    that the worker's certificate may have in the list of revoked ones. Any thread may queue events.
     """
 
-    def __init__(self, connection: TcpConnection, certificate: str = "") -> None:
+    def __init__(
+        self, connection: TcpConnection, certificate: frozenset[str] = frozenset()
+    ) -> None:
         self.job, self.rank, self.nonce = "", 0, 0
         self.certificate = certificate
         self.connection = connection

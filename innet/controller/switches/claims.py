@@ -17,6 +17,7 @@ from innet.p4runtime import code_pb2, p4runtime_pb2_grpc
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import tls
 from innet.rpc.words import counted
+from innet.terminal.console import one_line
 
 _ANSWER_WITHIN = 5.0
 _NO_PROGRAM = grpc.StatusCode.FAILED_PRECONDITION
@@ -41,7 +42,7 @@ def check_unclaimed(
             managed = _has_primary(stub, record.device_id)
             workers = 0 if managed else _count_workers(stub, record.device_id)
         except grpc.RpcError as problem:
-            said = problem.details() or problem.code().name
+            said = one_line(problem.details() or problem.code().name)
             raise SwitchError(f"the switch at {address} refused: {said}") from None
     if managed:
         raise SwitchTaken(

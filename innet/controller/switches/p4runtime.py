@@ -20,6 +20,7 @@ from innet.errors import NotAuthorized, SwitchError, SwitchOffline
 from innet.p4runtime import code_pb2, p4info_pb2, p4runtime_pb2_grpc, status_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import channels, tls
+from innet.terminal.console import one_line
 
 _log = structlog.get_logger("innet.controller")
 _ANSWER_WITHIN, _RECONNECT_WITHIN = 5.0, 1.0
@@ -226,7 +227,8 @@ class SwitchConnection:
             if problem.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                 said = f"{self._where} does not answer: is it stuck?"
             else:
-                reasons = "; ".join([problem.details() or problem.code().name, *_details(problem)])
+                texts = [problem.details() or problem.code().name, *_details(problem)]
+                reasons = one_line("; ".join(texts))
                 said = f"{self._where} refused: {reasons}"
             if problem.code() in _BROKEN:
                 self._end("it does not answer")

@@ -27,6 +27,7 @@ _COOKIE = "innet_token"
 _SHOWN = "shown_certificate"
 _METHOD = "ListJobs"
 _LOOK_EVERY = 1.0
+_SPEAKS_WITHIN = 10.0
 _POLICY_VIOLATION = 1008  # RFC 6455, section 7.4.1
 _GONE: Message = {"type": "websocket.disconnect", "code": _POLICY_VIOLATION}
 _FORM = """<!doctype html>
@@ -39,7 +40,28 @@ _FORM = """<!doctype html>
 _log = structlog.get_logger("innet.web")
 
 
-class CertificateProtocol(H11Protocol):
+class SpokenProtocol(H11Protocol):
+    """The protocol of a connection, which ends if the client says nothing at first."""
+
+    _silent: asyncio.TimerHandle
+
+    def connection_made(self, transport: Any) -> None:
+        """Give the client some seconds for its first request."""
+        super().connection_made(transport)
+        self._silent = self.loop.call_later(_SPEAKS_WITHIN, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the client says."""
+        self._silent.cancel()
+        super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._silent.cancel()
+        super().connection_lost(exc)
+
+
+class CertificateProtocol(SpokenProtocol):
     """The protocol of a connection over mutual TLS. The application learns the client's certificate."""
 
     def connection_made(self, transport: Any) -> None:
@@ -94,6 +116,31 @@ class CertificateRequired:
         except NotAuthorized as problem:
             return str(problem)
         return ""
+
+
+class SameOrigin:
+    """A wrapper of an application that refuses requests that pages of other sites make.
+
+    A browser names the page that makes a websocket, or a request to another site, in the header Origin.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._refusals = app, SparseWarnings(_log)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request that has no origin, or that of this page."""
+        if scope["type"] != "lifespan" and self._foreign(HTTPConnection(scope)):
+            why = "the request comes from a page of another site"
+            _note(self._refusals, HTTPConnection(scope), why)
+            await _refuse(scope, receive, send, why)
+        else:
+            await self._app(scope, receive, send)
+
+    @staticmethod
+    def _foreign(request: HTTPConnection) -> bool:
+        secure = request.url.scheme in ("https", "wss")
+        own = f"{'https' if secure else 'http'}://{request.headers.get('host', '')}"
+        return any(each.lower() != own.lower() for each in request.headers.getlist("origin"))
 
 
 class _WatchedSocket:

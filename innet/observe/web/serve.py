@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 import typer
@@ -17,14 +17,18 @@ os.environ.setdefault("MATPLOTLIB", "false")  # NiceGUI would import it, which t
 import uvicorn
 from fastapi import FastAPI
 from nicegui import app as nicegui_app
-from nicegui import ui
+from nicegui import core, ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from innet.machine.descriptors import is_reserved
+from innet.machine.private import read_secret
 from innet.observe.web.access import (
     CertificateProtocol,
     CertificateRequired,
+    SameOrigin,
+    SpokenProtocol,
     TokenRequired,
     jobs_of,
 )
@@ -51,18 +55,30 @@ def serve(
     """Serve the page at a socket that listens already."""
     logs.configure(log_format=log_format)
     app = _page_app(controller, tls_folder)
-    token = token_file.read_text().strip() if token_file else ""
+    token = read_secret(token_file).decode().strip() if token_file else ""
     config = uvicorn.Config(
         _guarded(app, address, token, tls_folder),
         ws="wsproto",
-        http=CertificateProtocol if tls_folder and not token else "h11",
-        log_level="warning",
+        http=CertificateProtocol if tls_folder and not token else SpokenProtocol,
+        log_config=None,  # its lines become entries of our log
         timeout_graceful_shutdown=1,
     )
     config.load()
     if tls_folder:  # uvicorn's own context would take one authority, and keep its certificate
         config.ssl = tls.load(tls_folder, tls.CONTROLLER).server_context(ask=not token)
-    uvicorn.Server(config).run([socket.socket(fileno=socket_number)])
+    uvicorn.Server(config).run([_Listener(fileno=socket_number)])
+
+
+class _Listener(socket.socket):
+    """A listening socket whose connections leave file descriptors for other files."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Raises BlockingIOError if there is none, or no room for it."""
+        connection, address = super().accept()
+        if is_reserved(connection):
+            connection.close()
+            raise BlockingIOError
+        return connection, address
 
 
 def _page_app(controller: str, tls_folder: Path | None) -> FastAPI:
@@ -84,6 +100,7 @@ def _page_app(controller: str, tls_folder: Path | None) -> FastAPI:
         threading.Thread(target=_read_log, args=(source, loop), daemon=True).start()
         await source.run(lambda: bool(pages), lambda: _update(pages.values()))
 
+    core.sio.handlers["/"].pop("log", None)  # readers write nothing into our log
     nicegui_app.on_startup(start)
     app = FastAPI(openapi_url=None)
     ui.run_with(app, show_welcome_message=False, favicon="🔀")
@@ -108,15 +125,16 @@ def _read_log(source: Source, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _guarded(app: ASGIApp, address: str, token: str, tls_folder: Path | None) -> ASGIApp:
-    """Return the application behind the check of a token or of certificates.
+    """Return the application behind the checks of the origin, and of a token or of certificates.
 
     A page that asks for nothing answers only to names of this machine. This prevents DNS rebinding, in
     which a foreign page reads this one through a name of its own that resolves to this machine.
     """
     if token:
-        return TokenRequired(app, token, secure=bool(tls_folder))
+        return SameOrigin(TokenRequired(app, token, secure=bool(tls_folder)))
     if tls_folder:
-        return CertificateRequired(app, Revocations(tls_folder / tls.REVOKED))
+        return SameOrigin(CertificateRequired(app, Revocations(tls_folder / tls.REVOKED)))
+    app = SameOrigin(app)
     return TrustedHostMiddleware(app, allowed_hosts=[*_LOOPBACK_NAMES, address.rpartition(":")[0]])
 
 

@@ -20,12 +20,20 @@ MAX_BYTES_OF_OTHERS = 1 << 20
 MAX_INFO_BYTES = 2 << 20
 """The most bytes of a P4Info."""
 
+MAX_UPDATES = 1 << 16
+"""The most updates of one write."""
+
+MAX_ENTITIES = 1 << 14
+"""The most entities that one read asks for. Those that match are bounded by the tables."""
+
 _SERVICE = "/p4.v1.P4Runtime/"
 # Field numbers, which WriteRequest and SetForwardingPipelineConfigRequest have in common.
 _DEVICE, _ELECTION, _ROLE = 1, 3, 6
 _HIGH, _LOW = 1, 2
 # Field numbers of SetForwardingPipelineConfigRequest and its configuration.
 _CONFIG, _INFO = 5, 1
+_UPDATES = 4  # of WriteRequest
+_ENTITIES = 2  # of ReadRequest
 
 
 class AdmissionInterceptor(grpc.ServerInterceptor):
@@ -43,7 +51,8 @@ class AdmissionInterceptor(grpc.ServerInterceptor):
         if handler is None:
             return None
         checks = {
-            "Write": self._check_primary,
+            "Write": self._check_write,
+            "Read": _check_read,
             "SetForwardingPipelineConfig": self._check_pipeline,
         }
         check = checks.get(details.method.removeprefix(_SERVICE), _check_size)
@@ -62,6 +71,10 @@ class AdmissionInterceptor(grpc.ServerInterceptor):
         role = bytes(request.content(_ROLE)).decode()
         self._arbitration.check_primary(request.number(_DEVICE), role, number)
 
+    def _check_write(self, content: bytes) -> None:
+        self._check_primary(content)
+        _check_count(content, _UPDATES, MAX_UPDATES, "updates")
+
     def _check_pipeline(self, content: bytes) -> None:
         self._check_primary(content)
         # A message that is there more than once is the sum of its parts.
@@ -75,6 +88,20 @@ def _check_size(content: bytes) -> None:
     if len(content) > MAX_BYTES_OF_OTHERS:
         size = len(content)
         raise exhausted(f"the message has {size} bytes: {MAX_BYTES_OF_OTHERS} are the most")
+
+
+def _check_read(content: bytes) -> None:
+    _check_size(content)
+    _check_count(content, _ENTITIES, MAX_ENTITIES, "entities")
+
+
+def _check_count(content: bytes, field: int, most: int, what: str) -> None:
+    """Raise Refusal if a message has too many parts. An empty one has 2 bytes, and 1 KB in memory."""
+    count = sum(1 for _ in _contents(memoryview(content), field))
+    if count > most:
+        raise exhausted(
+            f"the request has {count} {what}, and {most} are the most: send several requests"
+        )
 
 
 class _Fields:

@@ -8,7 +8,7 @@ import grpc
 
 from innet.errors import UsageError
 from innet.rpc.revocation import Revocations
-from innet.rpc.tls import REVOKED, server_credentials
+from innet.rpc.tls import REVOKED, check_key, server_credentials
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class TlsFiles:
             raise UsageError("--grpc-server-with-client-auth needs --grpc-server-cacert")
         for path in filter(None, (self.key, self.certificate, self.authority)):
             _check_readable(path)
+        check_key(self.key)
         self._check()
         authorities = [self.authority] if self.authority else []
         return server_credentials(self.certificate, self.key, authorities, ask=self.client_auth)

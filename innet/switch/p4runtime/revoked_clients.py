@@ -9,6 +9,7 @@ import structlog
 
 from innet.errors import NotAuthorized
 from innet.rpc import tls
+from innet.rpc.callers import Caller
 from innet.rpc.revocation import Revocations
 from innet.rpc.status import code_of
 from innet.telemetry.sparse import SparseWarnings
@@ -21,7 +22,8 @@ _log = structlog.get_logger("innet.switch")
 class RevocationInterceptor(grpc.ServerInterceptor):
     """An interceptor that refuses calls with a revoked certificate, and cancels their open streams.
 
-    It looks at the list at every call, and once a second while a stream is open.
+    It looks at the list at every call, and once a second while a stream is open. The interceptor in front
+    of this one has to answer NotAuthorized.
     """
 
     def __init__(self, revocations: Revocations) -> None:
@@ -41,41 +43,43 @@ class RevocationInterceptor(grpc.ServerInterceptor):
 
     def _guarded(self, behaviour: _Behaviour) -> _Behaviour:
         def checked(request: Any, context: Any) -> Any:
-            self._check(context)
+            self._check(Caller.of(context))
             return behaviour(request, context)
 
         return checked
 
     def _watched(self, behaviour: _Behaviour) -> _Behaviour:
         def checked(requests: Any, context: Any) -> Iterator[Any]:
-            self._check(context)
+            caller = Caller.of(context)
+            try:
+                self._check(caller)
+            except NotAuthorized as problem:
+                context.abort(code_of(problem), str(problem))
             ended = threading.Event()
             if context.add_callback(ended.set):
                 threading.Thread(
-                    target=self._watch, args=(context, ended), name="innet-revoked", daemon=True
+                    target=self._watch,
+                    args=(caller, context.cancel, ended),
+                    name="innet-revoked",
+                    daemon=True,
                 ).start()
             yield from behaviour(requests, context)
 
         return checked
 
-    def _check(self, context: Any) -> None:
+    def _check(self, caller: Caller) -> None:
         try:
-            self._revocations.check(context.auth_context())
+            self._revocations.check(caller.shown)
         except NotAuthorized as problem:
-            self._note(context, str(problem))
-            context.abort(code_of(problem), str(problem))
+            who = tls.name(caller.shown)
+            self._refusals.warn("refused", who=who, peer=caller.peer, why=str(problem))
+            raise
 
-    def _watch(self, context: Any, ended: threading.Event) -> None:
+    def _watch(self, caller: Caller, cancel: Callable[[], None], ended: threading.Event) -> None:
         """Cancel a stream when its certificate is revoked. The client learns why at its next call."""
-        shown = context.auth_context()
         while not ended.wait(_LOOK_EVERY):
             try:
-                self._revocations.check(shown)
-            except NotAuthorized as problem:
-                self._note(context, str(problem))
-                context.cancel()
+                self._check(caller)
+            except NotAuthorized:
+                cancel()
                 return
-
-    def _note(self, context: Any, why: str) -> None:
-        who = tls.name(context.auth_context())
-        self._refusals.warn("refused", who=who, peer=context.peer(), why=why)

@@ -10,8 +10,11 @@ import grpc
 import structlog
 
 from innet.errors import UsageError
+from innet.machine.descriptors import unreserved_descriptors
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.p4runtime import p4runtime_pb2_grpc, status_pb2
+from innet.rpc.channels import bounded_connections
+from innet.rpc.interceptors import AnsweringInterceptor
 from innet.rpc.malformed import ParsingInterceptor
 from innet.rpc.revocation import Revocations
 from innet.rpc.status import Refusal
@@ -30,6 +33,7 @@ PORTS_DOWN_METADATA = "switch-ports-down"
 
 _API_VERSION = "1.4.1"
 _MAX_STREAMS, _CALLS = 64, 16
+_MOST_CONNECTIONS = 1024
 _log = structlog.get_logger("innet.switch")
 
 
@@ -169,6 +173,7 @@ def serve(
         # An open stream occupies a thread.
         futures.ThreadPoolExecutor(_MAX_STREAMS + _CALLS, thread_name_prefix="innet-p4runtime"),
         interceptors=[
+            AnsweringInterceptor(),
             *([RevocationInterceptor(revocations)] if revocations else []),
             ParsingInterceptor(),
             AdmissionInterceptor(service.arbitration),
@@ -177,6 +182,7 @@ def serve(
             ("grpc.max_receive_message_length", MAX_BYTES),
             ("grpc.max_send_message_length", MAX_BYTES),
             ("grpc.so_reuseport", 0),
+            *bounded_connections(min(_MOST_CONNECTIONS, unreserved_descriptors() // 2)),
         ],
     )
     p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(service, server)
