@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import os
 import queue
 import re
@@ -107,6 +108,29 @@ def test_pages_of_other_sites_reach_nothing(origin: str):
         opened = websocket.create_connection(where, WITHIN, origin=own)
         assert opened.recv().startswith("0{")
         opened.close()
+
+
+def test_a_reader_writes_nothing_into_the_log():
+    forged = "2026-11-28T14:20:00.000000Z [info     ] DeleteJob                      name=train"
+    with page() as (controller, url):
+        [client, *_] = re.findall(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", ask(url).text)
+        path = f"_nicegui_ws/socket.io/?EIO=4&transport=websocket&client_id={client}"
+        opened = websocket.create_connection(f"ws://{urlsplit(url).netloc}/{path}", WITHIN)
+        assert opened.recv().startswith("0{")
+        opened.send("40")
+        assert opened.recv().startswith("40")
+        said = {"client_id": client, "level": "error", "message": f"\n{forged}\n\x1b]0;owned\x07"}
+        opened.send("42" + json.dumps(["log", said]))
+        opened.send("42" + json.dumps(["log", {"client_id": 7}]))
+        assert ask(url).status == 200
+        opened.close()
+        controller.terminate()
+        log = ""
+        while "the controller stops" not in log:
+            log += controller.stderr.readline()
+    assert "DeleteJob" not in log
+    assert "owned" not in log
+    assert "Traceback" not in log
 
 
 def test_on_this_machine_the_page_asks_for_nothing_but_answers_to_names_of_this_machine():

@@ -138,9 +138,10 @@ class SameOrigin:
 
     @staticmethod
     def _foreign(request: HTTPConnection) -> bool:
-        secure = request.url.scheme in ("https", "wss")
-        own = f"{'https' if secure else 'http'}://{request.headers.get('host', '')}"
-        return any(each.lower() != own.lower() for each in request.headers.getlist("origin"))
+        # Without TLS, a proxy in front of the page may add it.
+        schemes = ["https"] if request.url.scheme in ("https", "wss") else ["http", "https"]
+        own = [f"{scheme}://{request.headers.get('host', '')}".lower() for scheme in schemes]
+        return any(each.lower() not in own for each in request.headers.getlist("origin"))
 
 
 class _WatchedSocket:
