@@ -104,8 +104,8 @@ class Revocations:
     """The revoked certificates of a file. Any thread may ask.
 
     Raises UsageError if the file is missing or cannot be read, or if it has a line that names no
-    certificate for good. If such a line is added while the server runs, the server logs an error. It then
-    still refuses certificates with a fingerprint in the list, as far as their owners have not changed them.
+    certificate for good. If such a line is added while the server runs, the server logs an error. It
+    then still refuses certificates with a listed fingerprint, as long as their owners do not change them.
     """
 
     def __init__(self, path: Path) -> None:

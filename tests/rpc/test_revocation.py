@@ -68,7 +68,7 @@ def test_a_fingerprint_in_an_older_list_is_an_error_and_still_counts_while_a_ser
         UsageError, match=r"line 2 is the fingerprint .* revoke the certificate again"
     ):
         Revocations(path)
-    path.unlink()
+    path.write_text("")
     revocations = Revocations(path)
     path.write_text(f"{ONE}\n{line}\n")
     with capture_logs() as said:

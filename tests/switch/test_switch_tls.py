@@ -200,6 +200,7 @@ def test_files_that_are_not_what_they_should_be_are_named(pems, tmp_path):
     assert good.credentials()
     nowhere, nonsense = tmp_path / "nowhere.pem", tmp_path / "nonsense.pem"
     nonsense.write_text("not a certificate")
+    nonsense.chmod(0o600)
     shutil.copy(tmp_path / "switch-key.pem", other_key := tmp_path / "other-key.pem")
     cases = {
         TlsFiles(nowhere, good.key): f"cannot read {nowhere}: No such file",
