@@ -60,7 +60,7 @@ def check_file(path: Path) -> None:
 def read_secret(path: Path, *, roots_group: bool = False) -> bytes:
     """Return the content of a file that no other user may read or write. Links are followed.
 
-    The file must belong to this user or to root. With `roots_group`, the group of root's file may read it.
+    The file must belong to this user or to root. With `roots_group`, a group may read the file of root.
     Raises UsageError if others can use the file, and OSError if it cannot be read.
     """
     with path.open("rb") as file:
