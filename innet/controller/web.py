@@ -151,7 +151,7 @@ def _check_token(path: Path) -> None:
         with private_file(path) as file:
             file.write(new_token() + "\n")
     try:
-        token = read_secret(path).decode().strip()
+        token = read_secret(path, roots_group=True).decode().strip()
     except (OSError, UnicodeDecodeError) as problem:
         raise UsageError(f"cannot read the token in {path}: {problem}") from None
     if not token:

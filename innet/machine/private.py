@@ -57,11 +57,11 @@ def check_file(path: Path) -> None:
     _check_writers(path, status, _FOR_OTHERS)
 
 
-def read_secret(path: Path) -> bytes:
+def read_secret(path: Path, *, roots_group: bool = False) -> bytes:
     """Return the content of a file that no other user may read or write. Links are followed.
 
-    The file must belong to this user or to root. If it is root's, its group may read it, as services need
-    it. Raises UsageError if others can use the file, and OSError if it cannot be read.
+    The file must belong to this user or to root. With `roots_group`, a group may read the file of root.
+    Raises UsageError if others can use the file, and OSError if it cannot be read.
     """
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
@@ -71,7 +71,7 @@ def read_secret(path: Path) -> bytes:
             f"{path} belongs to user {status.st_uid}, who can read and change this secret: copy it to a "
             "file of your own with mode 600"
         )
-    group = stat.S_IWGRP if status.st_uid == _ROOT else stat.S_IRWXG
+    group = stat.S_IWGRP if roots_group and status.st_uid == _ROOT else stat.S_IRWXG
     if status.st_mode & (group | stat.S_IRWXO):
         raise UsageError(
             f"{path} is a secret and can be used by other users (mode "

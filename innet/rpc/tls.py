@@ -251,7 +251,7 @@ def _server_context(
 def check_key(path: Path) -> None:
     """Raise UsageError if a private key cannot be read, or if others can."""
     try:
-        read_secret(path)
+        read_secret(path, roots_group=True)
     except OSError as problem:
         raise UsageError(f"cannot read {path}: {problem.strerror}") from None
 

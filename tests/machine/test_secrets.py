@@ -13,7 +13,7 @@ from innet.rpc.certificates import issue, make
 from innet.switch.p4runtime.credentials import TlsFiles
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o660, 0o620])
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o602, 0o660, 0o620])
 def test_a_secret_that_others_can_use_is_refused(tmp_path: Path, mode: int):
     path = tmp_path / "secret"
     path.write_text("secret")
@@ -34,7 +34,9 @@ def test_a_secret_of_another_user_is_refused_and_that_of_roots_group_is_not(
     owner = path.stat().st_uid
     monkeypatch.setattr(private, "_ROOT", owner)
     path.chmod(0o640)
-    assert read_secret(path) == b"secret"
+    assert read_secret(path, roots_group=True) == b"secret"
+    with pytest.raises(UsageError, match="can be used by other users"):
+        read_secret(path)
     monkeypatch.setattr(private, "_ROOT", owner + 1)
     monkeypatch.setattr(os, "geteuid", lambda: owner + 2)
     with pytest.raises(UsageError, match=f"belongs to user {owner}"):

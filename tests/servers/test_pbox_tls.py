@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -134,8 +135,7 @@ def test_only_a_worker_or_an_administrator_is_let_in(server, folder, foreign, tm
     posing = tmp_path / "posing"
     posing.mkdir()
     for name in ("", "-key"):  # a user poses as a worker
-        content = (folder / f"alice/user{name}.pem").read_bytes()
-        (posing / f"worker{name}.pem").write_bytes(content)
+        shutil.copy(folder / f"alice/user{name}.pem", posing / f"worker{name}.pem")
     (posing / "ca.pem").write_bytes((folder / "ca.pem").read_bytes())
     with pytest.raises(NotAuthorized, match=r"needs the certificate of .*, .* is for: user"):
         member(server, posing)

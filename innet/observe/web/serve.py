@@ -55,7 +55,7 @@ def serve(
     """Serve the page at a socket that listens already."""
     logs.configure(log_format=log_format)
     app = _page_app(controller, tls_folder)
-    token = read_secret(token_file).decode().strip() if token_file else ""
+    token = read_secret(token_file, roots_group=True).decode().strip() if token_file else ""
     config = uvicorn.Config(
         _guarded(app, address, token, tls_folder),
         ws="wsproto",
