@@ -100,11 +100,15 @@ def test_a_program_does_not_notice_that_a_checksum_is_partial(name):
         )
 
 
-@pytest.mark.parametrize("name", ["hub", "mix_nat", "mix_router", "path_multicast", "innet-64"])
-def test_a_program_gets_the_segments_of_a_super_frame(name):
+@pytest.mark.parametrize(
+    ("name", "cores"),
+    [("hub", 1), ("mix_nat", 1), ("mix_router", 1), ("path_multicast", 1), ("innet-64", 1),
+     ("hub", 3), ("innet-64", 3), ("mix_registers", 3)],
+)  # fmt: skip
+def test_a_program_gets_the_segments_of_a_super_frame(name, cores):
     running = differential.load(name)
     given = differential.draw(name, 45, 1)
-    with embedded(running) as plain, embedded(running, described=True) as target:
+    with embedded(running) as plain, embedded(running, cores, described=True) as target:
         for update in given.updates:
             assert plain.write(update) == target.write(update)
         for case, sent in cases().items():
