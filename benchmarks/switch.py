@@ -8,7 +8,8 @@ All use the same veth pairs and the same traffic. Both switches also have the sa
 Two workers send contributions through two veth pairs, each with at most a window of unanswered
 ones. As agents do, they give the kernel many contributions at once. Every pair of contributions
 becomes a sum that goes to both workers. A loop sends every contribution back instead, so it handles
-as many frames.
+as many frames. With *super-frames*, workers have their offloads on, and send and receive through UDP
+sockets, in C.
 
 The switch and the workers have a core each. Three figures are measured. The first is the contributions
 per second, with the window that suits the switch best; a larger one may overflow its queues and lose
@@ -48,6 +49,7 @@ from rich.table import Table
 
 from benchmarks.cores import SERVICE, TERM, contributions, pipeline
 from benchmarks.reflector import Way
+from benchmarks.super_stations import SuperStation, exchange
 from innet.controller.jobs.records import Assignment, Attachment, SlotRange, SwitchRecord
 from innet.controller.jobs.trees import Tree, shares
 from innet.controller.switches.aggregation import AggregationSwitch
@@ -79,6 +81,8 @@ class Contender:
     ports: str = ""
     """The prefix of an interface's name in an option. It chooses the kind of port."""
     way: Way | None = None
+    offloads: bool = False
+    """Whether workers send super-frames, and take them."""
 
     @property
     def cores(self) -> tuple[int, int]:
@@ -92,9 +96,11 @@ _REFLECTOR = [sys.executable, "-m", "benchmarks.reflector"]
 BASE = "innet-switch, packet sockets"
 CONTENDERS = (
     Contender(BASE, _INNET, "packet:"),
+    Contender("innet-switch, super-frames", _INNET, "packet:", offloads=True),
     Contender("innet-switch, AF_XDP", _INNET, "xdp:"),
     Contender("BMv2", ["simple_switch_grpc"]),
     Contender("loop, recvmmsg", _REFLECTOR, way=Way.RECVMMSG),
+    Contender("loop, super-frames", _REFLECTOR, way=Way.SUPER_FRAMES, offloads=True),
     Contender("loop, TPACKET_V3 and a ring to send", _REFLECTOR, way=Way.TPACKET),
     Contender("loop, AF_XDP", _REFLECTOR, way=Way.AF_XDP),
     Contender("program in XDP", _REFLECTOR, way=Way.PROGRAM),
@@ -181,6 +187,7 @@ class Bench:
     process: int
     switch: AggregationSwitch | None
     lanes: int
+    offloads: bool
 
     def tasks(self) -> list[Path]:
         """Return the folders of the switch's threads."""
@@ -193,6 +200,25 @@ class Bench:
 
     def stations(self, number: int, window: int, workers: int) -> list[Station]:
         """Return the workers of a new job, which replaces the last one."""
+        found = self._contributions(number, window, workers)
+        return [
+            Station(namespace, address, records)
+            for namespace, (address, records) in zip(self.rack.workers, found, strict=False)
+        ]
+
+    def super_stations(self, number: int, window: int, workers: int) -> list[SuperStation]:
+        """Return the same workers, with super-frames."""
+        made = []
+        found = self._contributions(number, window, workers)
+        for namespace, (address, records) in zip(self.rack.workers, found, strict=False):
+            with entered(namespace):
+                made.append(SuperStation(address, SERVICE, records))
+        return made
+
+    def _contributions(
+        self, number: int, window: int, workers: int
+    ) -> list[tuple[Address, Records]]:
+        """Start a job, and return its workers' addresses and contributions."""
         own = [
             Address(f"02:00:00:00:00:0{rank + 1}", f"10.0.0.{rank + 1}", 4000 + number)
             for rank in range(workers)
@@ -206,10 +232,7 @@ class Bench:
                 raise InnetError(refused[number])
             for _ in self.switch.clear(job.slot_range):
                 pass
-        return [
-            Station(namespace, address, contributions(address, job, self.lanes))
-            for namespace, address in zip(self.rack.workers, own, strict=False)
-        ]
+        return [(address, contributions(address, job, self.lanes)) for address in own]
 
 
 class Rate(NamedTuple):
@@ -231,6 +254,8 @@ def best_throughput(bench: Bench, seconds: float, measure: _Measure) -> Rate:
 
 def throughput(bench: Bench, number: int, window: int, seconds: float) -> Rate:
     """Return the rate with one window. Raises InnetError if something is lost."""
+    if bench.offloads:
+        return _super_throughput(bench, number, window, seconds)
     stations = bench.stations(number, window, 2)
     halves = slice(0, window // 2), slice(window // 2, window)
     sent, started, used = 0, time.perf_counter(), bench.processor_seconds()
@@ -249,6 +274,16 @@ def throughput(bench: Bench, number: int, window: int, seconds: float) -> Rate:
     for station in stations:
         station.close()
     return Rate(2 * sent / took, 2 * sent / used if used > took / 100 else float("nan"), window)
+
+
+def _super_throughput(bench: Bench, number: int, window: int, seconds: float) -> Rate:
+    stations = bench.super_stations(number, window, 2)
+    used = bench.processor_seconds()
+    sent, took = exchange(stations, window, seconds)
+    used = bench.processor_seconds() - used
+    for station in stations:
+        station.close()
+    return Rate(2 * sent / took, 2 * sent / used, window)
 
 
 def throughput_ahead(bench: Bench, number: int, window: int, seconds: float) -> Rate:
@@ -299,7 +334,8 @@ def main(
         times: dict[str, list[float]] = {each.name: [] for each in have}
         for _ in range(rounds):
             for each in have:
-                with namespaces.rack(2) as rack, running(rack, each, lanes) as bench:
+                made = namespaces.rack(2, offloads=each.offloads)
+                with made as rack, running(rack, each, lanes) as bench:
                     rates[each.name].append(best_throughput(bench, seconds, measure))
                     with contextlib.suppress(InnetError):
                         times[each.name].append(latency(bench, 1000))
@@ -336,7 +372,7 @@ def running(rack: namespaces.Rack, contender: Contender, lanes: int) -> Iterator
                 for worker in rack.workers:
                     stack.enter_context(_reflecting(worker, pinned, Way.NOTHING, ["eth0"]))
             loop = _reflecting(rack.switch, pinned, contender.way, ["eth1", "eth2"])
-            yield Bench(rack, stack.enter_context(loop), None, lanes)
+            yield Bench(rack, stack.enter_context(loop), None, lanes, contender.offloads)
             return
         address = f"unix:{stack.enter_context(tempfile.TemporaryDirectory())}/p4runtime"
         command = [
@@ -351,7 +387,7 @@ def running(rack: namespaces.Rack, contender: Contender, lanes: int) -> Iterator
         switch = AggregationSwitch(record, artifact(lanes), lambda *_: None)
         switch.start()
         stack.callback(switch.close)
-        yield Bench(rack, process.pid, switch, lanes)
+        yield Bench(rack, process.pid, switch, lanes, contender.offloads)
 
 
 @contextlib.contextmanager

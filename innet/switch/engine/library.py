@@ -152,7 +152,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "learned": (_U32, (_SWITCH, _BYTES, _U32)),
     "set_priority_queues": (None, (_SWITCH, _U32)),
     "capture": (None, (_SWITCH, _U32, _INT, _INT)),
-    "add_port": (None, (_SWITCH, _U32, _INT, _INT, _U32)),
+    "add_port": (None, (_SWITCH, _U32, _INT, _INT, _BYTES, _U32)),
     "cable_bytes": (_U64, (_U32,)),
     "set_cable": (None, (_SWITCH, _U32, ctypes.c_void_p, _INT, ctypes.POINTER(_INT))),
     "use_xdp": (None, (_SWITCH, _U32, ctypes.c_void_p, _U32)),

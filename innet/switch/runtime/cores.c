@@ -74,7 +74,7 @@ void hand_over(struct sw *sw, uint32_t core, uint32_t port, const uint8_t *frame
         return;
     }
     uint32_t at = to->written++ % HANDED_OVER;
-    to->frames[at] = (struct handed){port, bytes};
+    to->frames[at] = (struct handed){port, bytes, sw->arrived.start, sw->arrived.at};
     memcpy(to->data + (size_t)at * FRAME_PLACE, frame, bytes);
 }
 
@@ -140,5 +140,8 @@ void cores_awake(struct sw *sw)
 /* Returns the core that processes a frame. */
 uint32_t rt_core(struct sw *sw, uint32_t port, const uint8_t *frame, uint32_t bytes)
 {
-    return core_of_frame(sw, port, frame, bytes);
+    rt_hold(sw); /* the packet loop is between two frames */
+    uint32_t core = core_of_frame(sw, port, frame, bytes);
+    rt_release(sw);
+    return core;
 }
