@@ -16,13 +16,6 @@ int innet_udp_wait(void *context, double seconds)
     return innet_wait_for(ends, 2, seconds);
 }
 
-void innet_udp_pause(void *context, double seconds)
-{
-    (void)context;
-    struct timespec time = innet_timespec(seconds);
-    nanosleep(&time, NULL);
-}
-
 /* ---- send ------------------------------------------------------------------------------------ */
 
 /* Returns whether an error only means lost packets, as on a wire: nobody listens at the other end, or
