@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import innet
+from benchmarks.emulated.links import link, own_link
 from benchmarks.emulated.network import Case, Network
 from benchmarks.emulated.peers import PORT, Host, Vector, largest_error, prepare_ring, reducing
 from innet.machine import environment
@@ -116,27 +117,8 @@ def _counts(host: Host) -> dict[str, tuple[int, int]]:
     found = {"link": own_link()}
     uplink = host.network.uplink
     if uplink and host.rank == 0:
-        # An emulation's processes see each other's /proc, and through it the counters of other
-        # networks.
-        for each in Path("/proc").glob("[0-9]*/net/dev"):
-            with contextlib.suppress(OSError, KeyError):
-                found["uplink"] = _interface(each, uplink)
-                break
-    return {name: counts for name, counts in found.items() if counts}
-
-
-def own_link() -> tuple[int, int]:
-    """Return the bytes that this host has sent up its link and received."""
-    return _interface(Path("/proc/self/net/dev"), os.environ["GLOO_SOCKET_IFNAME"])
-
-
-def _interface(devices: Path, name: str) -> tuple[int, int]:
-    """Return the bytes that an interface has sent and received. Raises KeyError, OSError."""
-    for line in devices.read_text().splitlines()[2:]:
-        interface, _, numbers = line.partition(":")
-        if interface.strip() == name:
-            return int(numbers.split()[8]), int(numbers.split()[0])
-    raise KeyError(name)
+        found["uplink"] = link(uplink)
+    return {name: (counts.up_bytes, counts.down_bytes) for name, counts in found.items()}
 
 
 @contextlib.contextmanager
