@@ -42,6 +42,7 @@ class PortKind(enum.IntEnum):
     FRAMES = 1  # one frame in a message
     SEGMENTS = 2  # UDP, with segmentation offload
     SHARED_MEMORY = 3  # in shared memory; workers use the socket only to connect
+    SUPER_FRAMES = 4  # of a network interface, with the kernel's description in front of each
 
 
 PIPELINES = ("ingress", "egress")
@@ -54,6 +55,7 @@ DROPS = (
     "too_long",
     "queue_full",
     "priority",
+    "offload",
 )
 """The reasons for dropping packets, by their numbers."""
 

@@ -10,6 +10,8 @@ a worker on the same machine: the worker connects to the Unix socket with this p
 import contextlib
 import errno
 import ipaddress
+import platform
+import re
 import socket
 import stat
 import struct
@@ -20,6 +22,7 @@ from typing import BinaryIO
 import structlog
 
 from innet.errors import UsageError
+from innet.machine import interfaces
 from innet.machine.numbers import is_number
 from innet.machine.sockets import enlarge_buffers, join_datagrams
 from innet.switch.constants import MAX_PORTS, PortKind
@@ -29,10 +32,13 @@ _ETH_P_ALL = 3
 _PACKET_ADD_MEMBERSHIP = 1
 _PACKET_MR_PROMISC = 1
 _PACKET_AUXDATA = 8
+_PACKET_VNET_HDR = 15
 _PACKET_IGNORE_OUTGOING = 23
 _SOL_PACKET = 263
 
 _WAYS = ("xdp:", "packet:")
+_SUPER_FRAMES_SINCE = (6, 2)
+"""The version of Linux from which on packet sockets carry super-frames of UDP."""
 _log = structlog.get_logger("innet.switch")
 
 Socket = socket.socket  # for a class in which `socket` is a field
@@ -182,20 +188,40 @@ def _interface_port(number: int, text: str, spec: str) -> Port:
         stack.callback(sock.close)
         xdp = _xdp(text, way, number, name)
         stack.pop_all()
-    return Port(number, spec, sock, PortKind.FRAMES, interface=name, claim=claim, xdp=xdp)
+    kind = PortKind.SUPER_FRAMES if carries_super_frames() else PortKind.FRAMES
+    return Port(number, spec, sock, kind, interface=name, claim=claim, xdp=xdp)
 
 
 def _xdp(text: str, way: str, number: int, name: str) -> Xdp | None:
     """Return the AF_XDP sockets that an option asks for. Without ``xdp:`` they are optional."""
     if way == "packet":
         return None
-    found = (not way and other_use(name)) or open_xdp(name)
+    found = (not way and (other_use(name) or _better_way(name))) or open_xdp(name)
     if isinstance(found, Xdp):
         return found
     if way:
         raise UsageError(f"port {text!r}: {name} cannot use XDP: {found}")
     _log.info("packet socket instead of XDP", port=number, interface=name, why=found)
     return None
+
+
+def carries_super_frames() -> bool:
+    """Return whether packet sockets of this kernel carry super-frames of UDP.
+
+    An older kernel loses them if a socket asks for its description of frames.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)", platform.release())
+    return bool(numbers) and tuple(map(int, numbers.groups())) >= _SUPER_FRAMES_SINCE
+
+
+def _better_way(name: str) -> str:
+    """Return why a packet socket is faster than AF_XDP on an interface, or "" if it is not.
+
+    The kernel cuts all super-frames for a veth with an XDP program.
+    """
+    if carries_super_frames() and interfaces.is_veth(name) and interfaces.leaves_checksums(name):
+        return "a veth with offloads carries super-frames"
+    return ""
 
 
 def _open_interface(name: str) -> socket.socket:
@@ -205,6 +231,8 @@ def _open_interface(name: str) -> socket.socket:
     try:
         sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
         sock.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)  # it carries VLAN tags
+        if carries_super_frames():
+            sock.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
         attach(sock, name, index)
     except OSError:
         sock.close()

@@ -167,7 +167,7 @@ def test_an_empty_frame_is_not_given_to_xdp(namespace):
 
 
 def test_a_switch_that_is_killed_leaves_no_program_behind(namespace):
-    with watched(namespace) as switch:
+    with watched(namespace, way="xdp:") as switch:
         assert xdp_interfaces(namespace) == {"s1", "s2"}
         switch.process.kill()
         switch.process.wait()

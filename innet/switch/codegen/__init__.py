@@ -12,8 +12,9 @@ accesses to cells and fields, and `tracing` the trace of a packet. `names` keeps
 out of the C.
 
 The analyses in front of them write no C. `temporaries` finds metadata that need not travel with the
-packet, `loops` finds steps that are repeated, and `partition` finds the packets that may run on
-different cores. They use `effects` (what a primitive changes) and `references` (what it mentions).
+packet, `loops` finds steps that are repeated, `partition` finds the packets that may run on
+different cores, and `deferral` the checksums that need not be computed. They use `effects` (what a
+primitive changes) and `references` (what it mentions).
 """
 
 from innet.switch import ir
@@ -21,6 +22,7 @@ from innet.switch.codegen import (
     checksums,
     controls,
     data,
+    deferral,
     description,
     externs,
     hashes,
@@ -61,6 +63,7 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
     checksums.verification(scope)
     checksums.update(scope)
     parsing.deparser()
+    parsing.checksum_place()
     controls.pipeline(scope, "ingress", program.ingress)
     controls.pipeline(scope, "egress", program.egress)
     replication.functions(scope)
@@ -68,7 +71,13 @@ def generate(program: ir.Program, *, tracing: bool = False) -> str:
     packet.process(scope)
     spreading.key_function(scope, parsing, key)
     spreading.fetch_function(scope, banks)
-    description.write(scope, banks, parsing.max_header_bytes(), is_keyed=key is not None)
+    description.write(
+        scope,
+        banks,
+        parsing.max_header_bytes(),
+        is_keyed=key is not None,
+        defers=deferral.defers(program),
+    )
     return "\n".join([*_includes(scope), *scope.text.lines]) + "\n"
 
 

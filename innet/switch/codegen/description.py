@@ -8,7 +8,9 @@ from innet.switch.constants import NO_ACTION
 from innet.switch.layout import key_bytes, value_set_bytes
 
 
-def write(scope: Scope, banks: list[data.Bank], header_bytes: int, *, is_keyed: bool) -> None:
+def write(
+    scope: Scope, banks: list[data.Bank], header_bytes: int, *, is_keyed: bool, defers: bool
+) -> None:
     """Write the description. `header_bytes` are the most bytes that the deparser can write.
 
     To the runtime, the parser's value sets are further tables, behind the program's. They have no
@@ -56,6 +58,7 @@ def write(scope: Scope, banks: list[data.Bank], header_bytes: int, *, is_keyed: 
             f".header_bytes = {header_bytes},",
             f".learn_lists = {len(program.learn_lists)},",
             f".is_keyed = {str(is_keyed).lower()},",
+            f".defers = {str(defers).lower()},",
         )
 
 

@@ -55,6 +55,8 @@ def _leave(scope: Scope) -> None:
         "uint8_t *out = rt_room(sw, port, head_bytes + rest_bytes);",
         "deparse(sw, p, out);",
         "memcpy(out + head_bytes, rest, rest_bytes);",
+        "if (p->m.path.partial)",
+        "    rt_defer(sw, &p->m.path, checksum_place(p), out, head_bytes, rest, rest_bytes);",
     )
     scope.trace("Transmitting packet of size %u out of port %u", "head_bytes + rest_bytes", "port")
     scope.emit("rt_emit(sw, port, head_bytes + rest_bytes);")
@@ -73,6 +75,7 @@ def process(scope: Scope) -> None:
             "struct phv phv, *p = &phv;",
             "memset(&p->m, 0, sizeof p->m);",
             "p->m.path.port = (uint16_t)port;",
+            "p->m.path.partial = sw->arrived.at;",
             f"{scope.standard('ingress_port')} = (uint16_t)port;",
             f"{scope.standard('packet_length')} = length;",
         )

@@ -6,6 +6,7 @@ from innet.errors import UnsupportedProgram
 from innet.switch import ir
 from innet.switch.codegen import fields, tracing
 from innet.switch.codegen.data import runs
+from innet.switch.codegen.deferral import defers, unread_checksums
 from innet.switch.codegen.headers import Headers
 from innet.switch.codegen.references import fields_in
 from innet.switch.codegen.scope import HeaderLvalues, Scope
@@ -32,6 +33,8 @@ class Parsing:
         self._emit = scope.emit
         self._failures: dict[str, None] = {}
         self._skipped: frozenset[str] = frozenset()
+        self._defers = defers(scope.program)
+        self._unread = unread_checksums(scope.program) if self._defers else {}
         core = map(scope.names.of, _CORE_ERRORS)
         self._codes = _error_codes(scope.program.errors, core)
         steps.define(
@@ -160,12 +163,41 @@ class Parsing:
         self._emit(f"const uint64_t bits = (uint64_t){number.text}, bytes = bits / 8;")
         self._emit(f"if (bits % 8) {self._fail('ParserInvalidArgument')}")
 
+    def _meet_checksum(self, header: ir.Header) -> None:
+        """Write code that notes which field of a header has a partial checksum, or completes it."""
+        varbit = " + (uint32_t)bytes" if header.varbit else ""
+        with self._scope.block(f"if (rt_is_partial(&p->m.path, at, {header.fixed_bytes}{varbit}))"):
+            for number, ((name, _), place) in enumerate(self._unread.items(), start=1):
+                if name == header.name:
+                    self._emit(
+                        f"if (p->m.path.partial == at + {place}) p->m.path.field = {number};"
+                    )
+                    self._emit("else")
+            self._emit("rt_complete(sw, &p->m.path);")
+
+    def checksum_place(self) -> None:
+        """Write a function that returns where a packet's partial checksum leaves in a field, or 0."""
+        with self._scope.block("static uint32_t checksum_place(const struct phv *p)"):
+            self._emit("(void)p;", "uint32_t bytes = 0;")
+            for name in self._scope.program.deparser:
+                lvalues = self._scope.header_lvalues(name)
+                varbit = f" + {lvalues.varbit_bytes}" if lvalues.varbit_bytes else ""
+                with self._scope.block(f"if ({lvalues.valid})"):
+                    for number, ((of, _), place) in enumerate(self._unread.items(), start=1):
+                        if of == name:
+                            self._emit(f"if (p->m.path.field == {number}) return bytes + {place};")
+                    self._emit(f"bytes += {self._scope.headers[name].fixed_bytes}{varbit};")
+            self._emit("(void)bytes;", "return 0;")
+        self._emit("")
+
     def _read(self, header: ir.Header, lvalues: HeaderLvalues) -> None:
         offset, source = 0, "frame + at"
         if header.name in self._skipped:
             varbit = " + (uint32_t)bytes" if header.varbit else ""
             self._emit(f"at += {header.fixed_bytes}{varbit};")
             return
+        if self._defers:
+            self._meet_checksum(header)
         for run in runs(header):
             first = f"{lvalues.fields}.{run[0].name}"
             if run[0].varbit:
@@ -195,6 +227,8 @@ class Parsing:
     def _lookahead(self, ahead: ir.Lookahead) -> str:
         end = (ahead.offset + ahead.bits + 7) // 8
         self._emit(f"if (length - at < {end}) {self._fail('PacketTooShort')}")
+        if self._defers:
+            self._emit(f"if (rt_is_partial(&p->m.path, at, {end})) rt_complete(sw, &p->m.path);")
         return "frame + at"
 
     def _advance(self, bits: ir.Expr) -> None:

@@ -112,7 +112,9 @@ class Engine:
         """Start forwarding packets."""
         for position, port in enumerate(ports):
             receiver = position % self.cores
-            self._library.add_port(port.number, port.fileno(), port.kind, receiver)
+            self._library.add_port(
+                port.number, port.fileno(), port.kind, port.interface.encode(), receiver
+            )
             if port.xdp:
                 self._library.use_xdp(port.number, port.xdp.address, receiver)
             if port.captures:

@@ -148,7 +148,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "learned": (_U32, (_SWITCH, _BYTES, _U32)),
     "set_priority_queues": (None, (_SWITCH, _U32)),
     "capture": (None, (_SWITCH, _U32, _INT, _INT)),
-    "add_port": (None, (_SWITCH, _U32, _INT, _INT, _U32)),
+    "add_port": (None, (_SWITCH, _U32, _INT, _INT, _BYTES, _U32)),
     "use_xdp": (None, (_SWITCH, _U32, ctypes.c_void_p, _U32)),
     "set_egress_hook": (None, (_SWITCH, ctypes.c_void_p, ctypes.c_void_p)),
     "run": (None, (_SWITCH,)),

@@ -74,7 +74,7 @@ void hand_over(struct sw *sw, uint32_t core, uint32_t port, const uint8_t *frame
         return;
     }
     uint32_t at = to->written++ % HANDED_OVER;
-    to->frames[at] = (struct handed){port, bytes};
+    to->frames[at] = (struct handed){port, bytes, sw->arrived.start, sw->arrived.at};
     memcpy(to->data + (size_t)at * FRAME_PLACE, frame, bytes);
 }
 

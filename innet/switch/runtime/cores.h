@@ -12,7 +12,7 @@
 enum { HANDED_OVER = 512 }; /* the most frames on their way from one core to another */
 _Static_assert(HANDED_OVER >= MOST_SEGMENTS, "a message of a port fits");
 
-struct handed { uint32_t port, bytes; };
+struct handed { uint32_t port, bytes, start, at; }; /* with the frame's partial checksum */
 
 /* The frames on their way from one core to another: a ring with one writer and one reader. */
 struct handover {

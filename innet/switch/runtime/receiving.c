@@ -15,7 +15,9 @@ enum { SHARED_BATCH = 64 }; /* the most frames of a cable or a core at a time */
 enum { XDP_BATCH = 64 };    /* the same for an AF_XDP socket */
 enum { FETCHED = 4 }; /* frames whose cells are fetched before the first of them is processed */
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
-enum { PASSES = 1024 }; /* the most further passes of packets during one batch of frames */
+enum { MOST_RECEIVED = FRAME_PLACE - VLAN_TAG }; /* a super-frame's IP packet has 64 KiB */
+enum { MOST_CUT = 128 }; /* the most frames that the kernel makes of UDP's super-frame */
+enum { PASSES = 1024 };  /* the most further passes of packets during one batch of frames */
 
 /* ---- further passes ---------------------------------------------------------------------------- */
 
@@ -55,14 +57,26 @@ static void begin_batch(struct sw *sw)
     allow_passes(sw);
 }
 
+/* Returns whether a frame's checksum can stay partial. The program must not mistake it for another
+ * one: a zero, which it may have written itself, is never partial. */
+static bool may_defer(const struct port *port, const struct partial *arrived)
+{
+    const uint8_t *checksum = arrived->frame + arrived->at;
+    return program.defers && port->capture_in < 0 && (checksum[0] || checksum[1]);
+}
+
+/* The frame's partial checksum, if it has one, is in sw->arrived. */
 static void process_frame(struct sw *sw, uint32_t number, uint8_t *frame, uint32_t bytes)
 {
     struct port *port = &sw->ports[number];
     port->in.packets++;
     port->in.bytes += bytes;
+    if (sw->arrived.at && !may_defer(port, &sw->arrived))
+        partial_complete(&sw->arrived);
     if (port->capture_in >= 0)
         capture_frame(port->capture_in, frame, bytes);
     program_process(sw, sw->state, number, frame, bytes);
+    sw->arrived.at = 0;
     finish_passes(sw);
 }
 
@@ -74,6 +88,30 @@ static void spread_frame(struct sw *sw, uint32_t number, uint8_t *frame, uint32_
         process_frame(sw, number, frame, bytes);
     else
         hand_over(sw, core, number, frame, bytes);
+    sw->arrived.at = 0;
+}
+
+/* Processes a frame as the kernel describes it: cut, if it is a super-frame. */
+static void take_described(struct sw *sw, uint32_t number, uint8_t *frame, uint32_t bytes,
+                           const struct virtio_net_hdr *about, uint32_t restored)
+{
+    if (about->gso_type == VIRTIO_NET_HDR_GSO_NONE) {
+        sw->arrived = (struct partial){.frame = frame, .bytes = bytes};
+        if (bytes > RT_MAX_FRAME)
+            rt_dropped(sw, DROP_TOO_LONG);
+        else if (!describe_partial(&sw->arrived, about, restored))
+            rt_dropped(sw, DROP_OFFLOAD);
+        else
+            spread_frame(sw, number, frame, bytes);
+        return;
+    }
+    struct cut cut;
+    if (!cut_begin(&cut, frame, bytes, about, restored)) {
+        rt_dropped(sw, DROP_OFFLOAD);
+        return;
+    }
+    while (cut_next(&cut, &sw->arrived))
+        spread_frame(sw, number, sw->arrived.frame, sw->arrived.bytes);
 }
 
 /* ---- frames of a socket ---------------------------------------------------------------------- */
@@ -109,46 +147,77 @@ static uint32_t restore_vlan_tag(struct msghdr *message, uint8_t *frame)
     return VLAN_TAG;
 }
 
-static void process_batch(struct sw *sw, uint32_t number, struct mmsghdr *messages, int count)
+/* Returns the frame of a message, which stands behind the kernel's description of it if the port has
+ * descriptions. */
+static struct iovec frame_of(const struct msghdr *message, uint32_t bytes)
 {
-    begin_batch(sw);
-    for (int i = 0; i < count; i++) {
-        uint8_t *frames = messages[i].msg_hdr.msg_iov->iov_base;
-        uint32_t restored = restore_vlan_tag(&messages[i].msg_hdr, frames);
-        frames -= restored;
-        uint32_t bytes = messages[i].msg_len + restored;
-        if (messages[i].msg_hdr.msg_flags & MSG_TRUNC || bytes > RT_MAX_FRAME) {
-            rt_dropped(sw, DROP_TOO_LONG);
-            continue;
-        }
-        uint32_t step = segment_of(&messages[i].msg_hdr, bytes);
-        for (uint32_t at = 0; at < bytes; at += step) {
-            uint32_t length = bytes - at < step ? bytes - at : step;
-            spread_frame(sw, number, frames + at, length);
-        }
+    const struct iovec *vectors = message->msg_iov;
+    if (message->msg_iovlen == 1)
+        return (struct iovec){vectors[0].iov_base, bytes};
+    uint32_t described = (uint32_t)vectors[0].iov_len;
+    return (struct iovec){vectors[1].iov_base, bytes > described ? bytes - described : 0};
+}
+
+static void process_message(struct sw *sw, uint32_t number, struct msghdr *message,
+                            uint32_t received)
+{
+    struct iovec whole = frame_of(message, received);
+    uint32_t restored = restore_vlan_tag(message, whole.iov_base);
+    uint8_t *frames = (uint8_t *)whole.iov_base - restored;
+    uint32_t bytes = (uint32_t)whole.iov_len + restored;
+    if (message->msg_flags & MSG_TRUNC) {
+        rt_dropped(sw, DROP_TOO_LONG);
+        return;
     }
-    cores_publish(sw);
+    if (message->msg_iovlen > 1) {
+        take_described(sw, number, frames, bytes, message->msg_iov[0].iov_base, restored);
+        return;
+    }
+    if (bytes > RT_MAX_FRAME) {
+        rt_dropped(sw, DROP_TOO_LONG);
+        return;
+    }
+    uint32_t step = segment_of(message, bytes);
+    for (uint32_t at = 0; at < bytes; at += step) {
+        uint32_t length = bytes - at < step ? bytes - at : step;
+        spread_frame(sw, number, frames + at, length);
+    }
+}
+
+/* Returns the most frames in one message of a port, as far as the kernel limits them. */
+static uint32_t most_segments(enum port_kind kind)
+{
+    return kind == PORT_SEGMENTS ? MOST_SEGMENTS : kind == PORT_SUPER_FRAMES ? MOST_CUT : 1;
 }
 
 void receive_from_socket(struct sw *sw, uint32_t number)
 {
+    enum port_kind kind = sw->ports[number].kind;
     struct mmsghdr messages[RECEIVE_BATCH];
-    struct iovec vectors[RECEIVE_BATCH];
+    struct virtio_net_hdr descriptions[RECEIVE_BATCH];
+    struct iovec vectors[RECEIVE_BATCH][2];
     char control[RECEIVE_BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
+    bool is_described = kind == PORT_SUPER_FRAMES;
     for (int i = 0; i < RECEIVE_BATCH; i++) {
         uint8_t *buffer = sw->receive_buffer + (size_t)i * FRAME_PLACE;
-        vectors[i] = (struct iovec){buffer + VLAN_TAG, RT_MAX_FRAME};
-        messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &vectors[i],
-                                                   .msg_iovlen = 1,
+        vectors[i][0] = (struct iovec){&descriptions[i], sizeof descriptions[i]};
+        vectors[i][is_described] =
+            (struct iovec){buffer + VLAN_TAG, is_described ? MOST_RECEIVED : RT_MAX_FRAME};
+        messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = vectors[i],
+                                                   .msg_iovlen = is_described ? 2 : 1,
                                                    .msg_control = control[i],
                                                    .msg_controllen = sizeof control[i]}};
     }
     /* All frames of these messages can be handed over to one core. */
-    uint32_t most = cores_room(sw) / (sw->ports[number].kind == PORT_SEGMENTS ? MOST_SEGMENTS : 1);
+    uint32_t most = cores_room(sw) / most_segments(kind);
     most = most < RECEIVE_BATCH ? most : RECEIVE_BATCH;
     int count = recvmmsg(sw->ports[number].fd, messages, most, MSG_DONTWAIT, NULL);
-    if (count > 0) /* the next round takes the rest */
-        process_batch(sw, number, messages, count);
+    if (count <= 0) /* the next round takes the rest */
+        return;
+    begin_batch(sw);
+    for (int i = 0; i < count; i++)
+        process_message(sw, number, &messages[i].msg_hdr, messages[i].msg_len);
+    cores_publish(sw);
 }
 
 /* ---- frames of a cable in shared memory ------------------------------------------------------ */
@@ -213,6 +282,7 @@ void receive_from_core(struct sw *sw, uint32_t from)
     for (uint32_t i = 0; i < frames; i++) {
         uint8_t *frame;
         struct handed *next = handed_frame(sw, from, i, &frame);
+        sw->arrived = (struct partial){frame, next->bytes, next->start, next->at};
         process_frame(sw, next->port, frame, next->bytes);
     }
     if (frames)

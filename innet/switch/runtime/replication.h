@@ -11,6 +11,8 @@ struct path {
     uint32_t copy;      /* the number of this copy of the frame */
     uint32_t bytes;     /* its present size, as headers come and go */
     uint32_t max_bytes; /* the most to send, if it is `truncated` */
+    uint32_t partial;   /* the place of its partial checksum in the frame, or 0 */
+    uint16_t field;     /* the number of the field that this checksum was extracted to, or 0 */
     uint16_t port;      /* the port that it came in at */
     uint16_t clone, clone_list;
     uint16_t resubmit, recirculate, digest;

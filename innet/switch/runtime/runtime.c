@@ -6,6 +6,7 @@
 #include "cores.h"
 #include "frames.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -45,6 +46,7 @@ void rt_destroy(struct sw *sw)
     for (uint32_t i = 0; i < RT_MAX_PORTS; i++) {
         cable_close(sw, i);
         free(sw->ports[i].out_buffer);
+        free(sw->ports[i].trains);
     }
     close(sw->poller);
     close(sw->waker);
@@ -70,13 +72,19 @@ static void watch_sockets(struct sw *sw, uint32_t number)
 
 /* Adds a port before rt_run. All cores send to it, and one of them receives its frames. If it is for a
  * cable in shared memory, all cores receive, and the first one takes the worker. */
-void rt_add_port(struct sw *sw, uint32_t number, int fd, int kind, uint32_t receiver)
+void rt_add_port(struct sw *sw, uint32_t number, int fd, int kind, const char *interface,
+                 uint32_t receiver)
 {
     sw->ports[number].fd = fd;
     sw->ports[number].kind = (enum port_kind)kind;
     if (kind != PORT_SHARED_MEMORY)
         sw->ports[number].out_buffer =
-            needed(zeroed(1, (size_t)RT_MAX_FRAME + MOST_SENT_BYTES + program.header_bytes));
+            needed(zeroed(1, (size_t)RT_MAX_FRAME + TRAINS_ROOM + program.header_bytes));
+    if (kind == PORT_SUPER_FRAMES) {
+        struct trains *trains = needed(zeroed(1, sizeof *trains));
+        snprintf(trains->interface, sizeof trains->interface, "%s", interface);
+        sw->ports[number].trains = trains;
+    }
     sw->ports[number].capture_in = sw->ports[number].capture_out = -1;
     if (kind == PORT_SHARED_MEMORY) {
         sw->shared[sw->shared_count++] = number;

@@ -110,6 +110,7 @@ struct program {
     uint32_t header_bytes; /* the most that it writes in front of a payload */
     uint32_t learn_lists;  /* the number of kinds of digests */
     bool is_keyed;         /* packets with different keys may run on different cores */
+    bool defers;           /* checksums may be partial while it runs */
 };
 extern const struct program program;
 
@@ -133,6 +134,12 @@ struct entry *rt_lookup_8(struct sw *sw, uint32_t table, const uint8_t *key);
 struct entry *rt_lookup_16(struct sw *sw, uint32_t table, const uint8_t *key);
 uint8_t *rt_room(struct sw *sw, uint32_t port, uint32_t bytes);
 void rt_emit(struct sw *sw, uint32_t port, uint32_t bytes);
+/* Computes the partial checksum of the frame that is being processed, before the program reads it. */
+void rt_complete(struct sw *sw, struct path *path);
+/* Says what has become of a partial checksum in a frame that leaves. `place` is that of the checksum's
+ * field in it, if the parser has extracted the field, and 0 if it does not leave. */
+void rt_defer(struct sw *sw, const struct path *path, uint32_t place, uint8_t *out,
+              uint32_t head_bytes, const uint8_t *rest, uint32_t rest_bytes);
 uint32_t rt_queue_depth(struct sw *sw, uint32_t port);
 uint64_t rt_now_us(const struct sw *sw);
 void rt_trace(struct sw *sw, const struct path *path, char level, const char *message, ...)
@@ -145,6 +152,12 @@ uint32_t rt_copy_number(struct sw *sw);
 static inline uint128_t rt_wide_arg(const uint64_t *args, uint32_t word)
 {
     return (uint128_t)args[word + 1] << 64 | args[word];
+}
+
+/* Returns whether some bytes of a frame have a part of its partial checksum. */
+static inline bool rt_is_partial(const struct path *path, uint32_t at, uint32_t bytes)
+{
+    return path->partial && path->partial + 1 - at < bytes + 1;
 }
 
 /* For functions that look too large to inline. With constant offset and width little is left of them. */

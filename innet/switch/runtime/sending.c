@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <linux/sockios.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -60,6 +61,82 @@ static void send_frames(struct port *port)
     }
 }
 
+/* ---- super-frames ------------------------------------------------------------------------------ */
+
+enum { MOST_VECTORS = 2 * MOST_WAITING };
+
+/* Gathers the parts of a train: its description, the first frame, and the payloads of the others. */
+static struct iovec *gather(const struct port *port, const struct train *train,
+                            struct virtio_net_hdr *about, struct iovec *vector)
+{
+    const struct trains *all = port->trains;
+    uint8_t *frame = port->out_buffer + all->at[train->first];
+    train_describe(train, frame, about);
+    *vector++ = (struct iovec){about, sizeof *about};
+    *vector++ = (struct iovec){frame, all->bytes[train->first]};
+    for (uint32_t i = train->first + 1; i < train->first + train->count; i++) {
+        uint32_t head = train->layout.head;
+        *vector++ = (struct iovec){port->out_buffer + all->at[i] + head, all->bytes[i] - head};
+    }
+    return vector;
+}
+
+static uint32_t bytes_of(const struct trains *all, const struct train *train)
+{
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < train->count; i++)
+        bytes += all->bytes[train->first + i];
+    return bytes;
+}
+
+static void send_trains(struct port *port)
+{
+    struct trains *all = port->trains;
+    struct mmsghdr messages[MOST_WAITING];
+    struct virtio_net_hdr about[MOST_WAITING];
+    struct iovec vectors[MOST_VECTORS], *next = vectors;
+    for (uint32_t i = 0; i < all->count; i++) {
+        struct iovec *first = next;
+        next = gather(port, &all->trains[i], &about[i], first);
+        messages[i] =
+            (struct mmsghdr){.msg_hdr = {.msg_iov = first, .msg_iovlen = (size_t)(next - first)}};
+    }
+    for (uint32_t sent = 0; sent < all->count;) {
+        int n = sendmmsg(port->fd, messages + sent, all->count - sent, MSG_DONTWAIT);
+        if (n <= 0) {
+            not_sent(port, all->trains[sent].count, bytes_of(all, &all->trains[sent]));
+            n = 1;
+        }
+        sent += (uint32_t)n;
+    }
+    all->count = all->end = 0;
+}
+
+static uint32_t mtu_of(const struct port *port)
+{
+    struct ifreq asked;
+    memcpy(asked.ifr_name, port->trains->interface, sizeof asked.ifr_name);
+    return ioctl(port->fd, SIOCGIFMTU, &asked) ? 0 : (uint32_t)asked.ifr_mtu;
+}
+
+/* Adds the frame that was written to the port's room. */
+static void add_to_trains(struct port *port, uint32_t bytes, const struct partial *partial)
+{
+    struct trains *all = port->trains;
+    struct train *train = &all->trains[all->count];
+    if (!port->out_frames)
+        all->mtu = mtu_of(port);
+    all->at[port->out_frames] = all->end;
+    all->bytes[port->out_frames] = bytes;
+    train_begin(train, port->room, bytes, partial, all->mtu);
+    train->first = port->out_frames;
+    if (!all->count || !train_join(train - 1, train))
+        all->count++;
+    all->end += (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+/* ---- frames of all kinds ----------------------------------------------------------------------- */
+
 static void publish_frames(struct port *port)
 {
     if (port->cable.memory)
@@ -80,6 +157,8 @@ static void flush_port(struct port *port)
         send_segments(port);
     else if (port->kind == PORT_SHARED_MEMORY)
         publish_frames(port);
+    else if (port->kind == PORT_SUPER_FRAMES)
+        send_trains(port);
     else
         send_frames(port);
     port->out_frames = port->out_bytes = 0;
@@ -119,6 +198,13 @@ static uint8_t *room_in_buffer(struct port *port, uint32_t bytes)
     return port->out_buffer + port->out_bytes;
 }
 
+static uint8_t *room_for_train(struct port *port, uint32_t bytes)
+{
+    if (port->out_frames == MOST_WAITING || port->trains->end + bytes > TRAINS_ROOM)
+        flush_port(port);
+    return port->out_buffer + port->trains->end;
+}
+
 /* In a ring, an empty frame would mean that there is no frame. */
 static uint8_t *room_in_cable(struct port *port, uint32_t bytes)
 {
@@ -145,21 +231,68 @@ uint8_t *rt_room(struct sw *sw, uint32_t number, uint32_t bytes)
     if (port->kind == PORT_SHARED_MEMORY)
         port->room = room_in_cable(port, bytes);
     else if (!(port->direct = (port->room = room_in_xdp(port, bytes))))
-        port->room = room_in_buffer(port, bytes);
+        port->room = port->trains ? room_for_train(port, bytes) : room_in_buffer(port, bytes);
     return port->room ? port->room : sw->nowhere;
+}
+
+/* ---- partial checksums ------------------------------------------------------------------------- */
+
+void rt_complete(struct sw *sw, struct path *path)
+{
+    partial_complete(&sw->arrived);
+    path->partial = 0;
+}
+
+/* The checksum stays partial if all bytes that it covers have stayed the same. If the program has
+ * written another checksum, that one counts. Otherwise the frame leaves with the checksum that it would
+ * have come with. */
+void rt_defer(struct sw *sw, const struct path *path, uint32_t place, uint8_t *out,
+              uint32_t head_bytes, const uint8_t *rest, uint32_t rest_bytes)
+{
+    const struct partial *arrived = &sw->arrived;
+    uint32_t parsed = (uint32_t)(rest - arrived->frame), bytes = head_bytes + rest_bytes;
+    uint32_t at =
+        arrived->at < parsed ? (path->field ? place : 0) : head_bytes + (arrived->at - parsed);
+    uint32_t before = arrived->at - arrived->start;
+    if (!at || at + 2 > bytes || memcmp(out + at, arrived->frame + arrived->at, 2))
+        return;
+    uint32_t start = at - before;
+    uint32_t in_head = parsed > arrived->start ? parsed - arrived->start : 0;
+    if (at >= before && rest_bytes == arrived->bytes - parsed
+        && bytes - start == arrived->bytes - arrived->start
+        && !memcmp(out + start, arrived->frame + arrived->start, in_head)) {
+        sw->leaving = (struct partial){out, bytes, start, at};
+    } else {
+        uint16_t checksum = partial_checksum(arrived);
+        out[at] = (uint8_t)(checksum >> 8);
+        out[at + 1] = (uint8_t)checksum;
+    }
+}
+
+/* Takes the partial checksum of the frame that leaves. It is completed where somebody looks at the
+ * frame, or where the kernel does not complete it. */
+static struct partial take_leaving(struct sw *sw, const struct port *port)
+{
+    bool is_seen = sw->egress_hook || port->capture_out >= 0;
+    if (sw->leaving.at && (is_seen || port->direct || !port->trains))
+        partial_complete(&sw->leaving);
+    struct partial leaving = sw->leaving;
+    sw->leaving.at = 0;
+    return leaving;
 }
 
 void rt_emit(struct sw *sw, uint32_t number, uint32_t bytes)
 {
     struct port *port = find_port(sw, number);
-    if (!port || bytes > RT_MAX_FRAME) {
-        rt_dropped(sw, port ? DROP_TOO_LONG : DROP_NO_SUCH_PORT);
+    if (!port || bytes > RT_MAX_FRAME || !port->room) {
+        sw->leaving.at = 0;
+        if (port && bytes <= RT_MAX_FRAME) /* no worker is connected, or its ring is full */
+            port->send_failures++;
+        else
+            rt_dropped(sw, port ? DROP_TOO_LONG : DROP_NO_SUCH_PORT);
         return;
     }
-    if (!port->room) { /* no worker is connected, its ring is full, or the frame is empty */
-        port->send_failures++;
-        return;
-    }
+    struct partial leaving = take_leaving(sw, port);
     if (sw->egress_hook)
         sw->egress_hook(sw->egress_hook_context, port->room, bytes);
     if (port->capture_out >= 0)
@@ -171,6 +304,8 @@ void rt_emit(struct sw *sw, uint32_t number, uint32_t bytes)
     } else {
         if (port->kind == PORT_SHARED_MEMORY)
             ring_commit(&port->cable.out, bytes);
+        else if (port->trains)
+            add_to_trains(port, bytes, &leaving);
         port->out_bytes += bytes;
         port->out_frames++;
     }

@@ -1,7 +1,7 @@
 /* One core of a running switch, for the runtime's own files and for the program's inline calls.
  *
  * The files depend on each other in this order: memory.c, switch.c (lock and clock), tables.c,
- * externs.c, replication.c, cables.c, xdp.c, cores.c, sending.c, receiving.c, and on top runtime.c (ports
+ * externs.c, replication.c, cables.c, xdp.c, superframes.c, cores.c, sending.c, receiving.c, and on top runtime.c (ports
  * and the packet loop). receiving.c calls the program, and the program calls the files in front of it. */
 
 #ifndef INNET_SWITCH_H
@@ -9,6 +9,7 @@
 
 #include "ring.h"
 #include "runtime.h"
+#include "superframes.h"
 #include "xdp.h"
 
 #include <pthread.h>
@@ -20,6 +21,19 @@ struct shared_cable {
     int peer, wakeup;     /* the connection, which the first core uses; the eventfd of this end */
     struct ring_reader in;
     struct ring_writer out;
+};
+
+enum { TRAINS_ROOM = 2 << 16 }; /* the bytes of frames that wait for super-frames */
+enum { MOST_WAITING = 256 };    /* the most frames that wait in a port for super-frames */
+
+/* The frames of a port for super-frames, in trains. */
+struct trains {
+    char interface[16];
+    uint32_t mtu; /* when the first of them came */
+    uint32_t end; /* of the last frame in the buffer */
+    uint32_t count;
+    uint32_t at[MOST_WAITING], bytes[MOST_WAITING]; /* each frame in the buffer */
+    struct train trains[MOST_WAITING];
 };
 
 struct port {
@@ -35,8 +49,9 @@ struct port {
     bool queued;    /* the port is in the list of dirty ports */
     uint8_t *room;  /* for the next frame: in the buffer, the cable or XDP's memory; NULL if none */
     struct shared_cable cable;
-    struct xdp_port *xdp; /* NULL if the interface has none */
-    bool direct;          /* the room is in memory shared with XDP */
+    struct trains *trains; /* for super-frames; else NULL */
+    struct xdp_port *xdp;  /* NULL if the interface has none */
+    bool direct;           /* the room is in memory shared with XDP */
 };
 
 /* The memory of one frame. The 17 additional cache lines keep the places from all starting at the same
@@ -58,6 +73,8 @@ struct sw {
     void *state;
     uint32_t drop_port, priority_queues;
     uint64_t dropped[DROPS];
+    struct partial arrived; /* the checksum of the frame that is being processed */
+    struct partial leaving; /* and of the one that leaves next */
     uint64_t frame_number;
     uint32_t copy_number;
     uint64_t now; /* the time of the present batch, in ns */
