@@ -17,15 +17,35 @@ from innet.errors import InnetError
 from innet.machine import netlink
 
 
-def own_link() -> LinkCounters:
+def own_counters() -> LinkCounters:
     """Return the traffic of this host's link since it was made."""
     return link(os.environ["GLOO_SOCKET_IFNAME"])
+
+
+def own_link() -> tuple[int, int]:
+    """Return the bytes that this host has sent up its link and received."""
+    counts = own_counters()
+    return counts.up_bytes, counts.down_bytes
 
 
 def link(lower: str) -> LinkCounters:
     """Return the traffic of the link whose lower end is this interface. Raises InnetError."""
     ends = _ends(lower)
     return LinkCounters(*(count for process, name in ends for count in sent_by(process)[name]))
+
+
+def processor_time_above(lower: str) -> float:
+    """Return the processor time, in seconds, of the processes in the network at a link's upper end."""
+    (_, _), (process, _) = _ends(lower)
+    network = os.stat(f"/proc/{process}/ns/net").st_ino
+    total = 0
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.stat(each / "ns/net").st_ino == network:
+                total += sum(
+                    int(path.read_text().split()[0]) for path in each.glob("task/*/schedstat")
+                )
+    return total / 1e9
 
 
 @cache

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from benchmarks.emulated.links import own_counters
 from innet.machine.environment import PRIVATE_KEY_FILE
 
 KEY = "key"
@@ -160,7 +161,7 @@ def _finish(works: Sequence[Work]) -> None:
 
 def counters() -> tuple[int, ...]:
     """Return the bytes sent and received, and the packets sent and received, on this host's link."""
-    found = own_link()
+    found = own_counters()
     return found.up_bytes, found.down_bytes, found.up_frames, found.down_frames
 
 

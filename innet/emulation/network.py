@@ -21,6 +21,7 @@ from innet.errors import InnetError
 from innet.local.processes import command as run
 from innet.rpc import channels
 from innet.switch.mininet import InnetSwitch
+from innet.switch.ports import carries_super_frames
 from innet.wire.frames import ETHERNET_BYTES, USUAL_MTU
 
 CPU_PORT = 510
@@ -34,14 +35,19 @@ _SERVER_GIB = 1
 class CappedInterface(TCIntf):
     """An end of a link that limits outgoing traffic to the link's rate.
 
-    Offloading is off, so the kernel computes checksums and cuts segments before a frame leaves. By
-    default, it leaves both to the network card, which a veth does not have. A switch that sees raw
-    frames could not forward such unfinished frames.
+    With `offloads`, the kernel leaves checksums and the cutting of super-frames to the other end, as to
+    a network card. Without, it does both before a frame leaves.
     """
 
-    def config(self, spec: LinkSpec | None = None, mtu: int = USUAL_MTU, **settings: Any) -> None:
+    def config(
+        self,
+        spec: LinkSpec | None = None,
+        mtu: int = USUAL_MTU,
+        offloads: bool = False,
+        **settings: Any,
+    ) -> None:
         """Apply Mininet's settings, the MTU and the cap. Raises InnetError."""
-        super().config(txo=False, **settings)
+        super().config(txo=offloads, **settings)
         if mtu != USUAL_MTU:
             self._run("set the MTU of", f"ip link set dev {self.name} mtu {mtu}")
         for command in cap_commands(spec or LinkSpec(), self.name, mtu):
@@ -125,6 +131,14 @@ class EmulatedServer(EmulatedSwitch):
 _CLASSES = {"embedded": EmulatedSwitch, "bmv2": Bmv2Switch, "pbox": EmulatedServer}
 
 
+def offloads(plan: Plan) -> bool:
+    """Return whether hosts leave checksums and the cutting of super-frames to the network.
+
+    They do if all switches take super-frames.
+    """
+    return carries_super_frames() and all(each.kind != "bmv2" for each in plan.switches)
+
+
 @contextlib.contextmanager
 def running(plan: Plan, folder: Path) -> Iterator[Mininet]:
     """Yield the network, with running switches that wait for a program over P4Runtime.
@@ -158,7 +172,7 @@ def _build(net: Mininet, plan: Plan, folder: Path) -> None:
     for link in plan.links:
         net.addLink(
             link.child.node, link.parent.node, link.child.port, link.parent.port,
-            intf=CappedInterface, spec=link.spec, mtu=plan.mtu,
+            intf=CappedInterface, spec=link.spec, mtu=plan.mtu, offloads=offloads(plan),
             **_own_mac(addressed.get(link.child.node)),
         )  # fmt: skip
     for host in addressed.values():

@@ -55,7 +55,11 @@ class TrafficReader:
         sent = {node: sent_by(self._pids[node]) for node in nodes}
         return {
             link.child.interface: LinkCounters(
-                *(count for end in (link.child, link.parent) for count in sent[end.node][end.interface])
+                *(
+                    count
+                    for end in (link.child, link.parent)
+                    for count in sent[end.node][end.interface]
+                )
             )
             for link in self._links
         }

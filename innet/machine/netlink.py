@@ -1,4 +1,4 @@
-"""The users and the queues of a network interface, as the kernel reports them. Nothing here needs privileges.
+"""The users and queues of a network interface, as the kernel reports them. It needs no privileges.
 
 The requests go to the network namespace of the process. The files in `/sys` may show another one.
 """
@@ -65,7 +65,7 @@ def ipv4_addresses() -> Iterator[tuple[int, bytes]]:
 
 
 def passed_by_queues() -> Iterator[tuple[int, int, int]]:
-    """Yield the index of each interface with a queueing discipline, and the bytes and frames it passed on.
+    """Yield the index of each interface that has a queue, and the bytes and frames that it passed on.
 
     A super-frame counts as the frames that a network card makes of it. Raises OSError.
     """
