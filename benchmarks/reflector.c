@@ -9,6 +9,7 @@
 #include <linux/if_ether.h>
 #include <linux/if_link.h>
 #include <linux/if_packet.h>
+#include <linux/virtio_net.h>
 #include <net/if.h>
 #include <poll.h>
 #include <stdio.h>
@@ -97,6 +98,42 @@ void reflect_recvmmsg(const char *const *interfaces, uint32_t count)
         bind_to(sockets[i].fd, interfaces[i], ETH_P_ALL);
     }
     run(sockets, count, reflect_messages);
+}
+
+/* ---- packet sockets with super-frames ---------------------------------------------------------- */
+
+enum { SUPER_FRAME = 1 << 17, IPV4_ADDRESSES = 26, UDP_PORTS = 34 };
+
+static void swap(uint8_t *p, size_t bytes)
+{
+    uint8_t kept[8];
+    memcpy(kept, p, bytes);
+    memcpy(p, p + bytes, bytes);
+    memcpy(p + bytes, kept, bytes);
+}
+
+/* The frame goes back to the socket that it comes from. Its checksum stays right, and uncomputed. */
+static void reflect_super_frame(uint32_t port)
+{
+    static uint8_t message[SUPER_FRAME];
+    uint8_t *frame = message + sizeof(struct virtio_net_hdr);
+    ssize_t bytes;
+    while ((bytes = recv(sockets[port].fd, message, sizeof message, MSG_DONTWAIT)) > 0) {
+        swap(frame, ETH_ALEN);
+        swap(frame + IPV4_ADDRESSES, 4);
+        swap(frame + UDP_PORTS, 2);
+        check(send(sockets[port].fd, message, (size_t)bytes, 0) == bytes, "send");
+    }
+}
+
+void reflect_super_frames(const char *const *interfaces, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        sockets[i] = (struct pollfd){.fd = packet_socket(), .events = POLLIN};
+        set(sockets[i].fd, SOL_PACKET, PACKET_VNET_HDR, 1);
+        bind_to(sockets[i].fd, interfaces[i], ETH_P_IP);
+    }
+    run(sockets, count, reflect_super_frame);
 }
 
 /* ---- packet sockets with rings of mapped memory ------------------------------------------------ */

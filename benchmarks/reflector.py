@@ -22,6 +22,7 @@ class Way(enum.StrEnum):
     TPACKET = "tpacket"
     AF_XDP = "af_xdp"
     PROGRAM = "program"
+    SUPER_FRAMES = "super_frames"
     NOTHING = "nothing"
 
 

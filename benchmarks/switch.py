@@ -52,6 +52,7 @@ from innet.controller.jobs.records import Assignment, Attachment, SlotRange, Swi
 from innet.controller.jobs.trees import Tree, shares
 from innet.controller.switches.aggregation import AggregationSwitch
 from innet.errors import InnetError, UsageError
+from innet.machine.sockets import enlarge_buffers
 from innet.p4.artifacts import artifact
 from innet.wire.batch import word_sums
 from innet.wire.check import bases, weights
@@ -64,7 +65,8 @@ WINDOWS = (32, 64, 128, 256)
 _SOL_PACKET, _STATISTICS, _VNET_HDR = 263, 6, 15
 _VNET, _NEEDS_CHECKSUM, _UDP_SEGMENTS = struct.Struct("=BBHHHH"), 1, 5
 _UDP_BYTES = 8
-_BURST = 32
+_UDP_GRO = 104
+_BURST, _SUPER_BURST = 32, 43
 """The contributions that the kernel gets at once. Those of 256 lanes fit into an IP packet."""
 _CLONE_NEWNET = 0x40000000
 _GIVE_UP = 1.0
@@ -79,6 +81,8 @@ class Contender:
     ports: str = ""
     """The prefix of an interface's name in an option. It chooses the kind of port."""
     way: Way | None = None
+    offloads: bool = False
+    """Whether workers send super-frames, and take them."""
 
     @property
     def cores(self) -> tuple[int, int]:
@@ -92,9 +96,11 @@ _REFLECTOR = [sys.executable, "-m", "benchmarks.reflector"]
 BASE = "innet-switch, packet sockets"
 CONTENDERS = (
     Contender(BASE, _INNET, "packet:"),
+    Contender("innet-switch, super-frames", _INNET, "packet:", offloads=True),
     Contender("innet-switch, AF_XDP", _INNET, "xdp:"),
     Contender("BMv2", ["simple_switch_grpc"]),
     Contender("loop, recvmmsg", _REFLECTOR, way=Way.RECVMMSG),
+    Contender("loop, super-frames", _REFLECTOR, way=Way.SUPER_FRAMES, offloads=True),
     Contender("loop, TPACKET_V3 and a ring to send", _REFLECTOR, way=Way.TPACKET),
     Contender("loop, AF_XDP", _REFLECTOR, way=Way.AF_XDP),
     Contender("program in XDP", _REFLECTOR, way=Way.PROGRAM),
@@ -111,12 +117,16 @@ class Station:
     The check is linear in the sequence number, so it is computed once and then only adjusted.
     """
 
-    def __init__(self, namespace: str, own: Address, records: Records) -> None:
+    def __init__(
+        self, namespace: str, own: Address, records: Records, *, offloads: bool = False
+    ) -> None:
         with entered(namespace):
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
             self._socket.setsockopt(_SOL_PACKET, _VNET_HDR, 1)
             self._socket.bind(("eth0", 3))
+            self._answers = _answer_socket(own) if offloads else None
         self._own = own
+        self._burst = _SUPER_BURST if offloads else _BURST
         frames = records.view(np.uint8).reshape(len(records), -1)
         self._packets = np.ascontiguousarray(frames[:, ENCAPSULATION_BYTES:])
         dtype = packet_dtype((self._packets.shape[1] - HEADER_BYTES) // LANE_BYTES)
@@ -125,20 +135,23 @@ class Station:
         self._sums = word_sums(self._fields, words) + bases(own.ip_number, own.udp_port)
         at = dtype.fields["sequence"][1] // 4 if dtype.fields else 0
         self._step = words[at : at + 1]
-        self.answers = 0
+        self.answers, self._room = 0, bytearray(1 << 17)
 
     def send(self, part: slice, sequence: int) -> None:
         """Send some of the contributions, for the next use of their slots."""
         fields = self._fields[part]
         fields["sequence"] = sequence
         fields["check"] = self._sums[part] + self._step * np.uint64(sequence) >> np.uint64(32)
-        for first in range(part.start, part.stop, _BURST):
-            packets = self._packets[first : min(first + _BURST, part.stop)]
+        for first in range(part.start, part.stop, self._burst):
+            packets = self._packets[first : min(first + self._burst, part.stop)]
             self._socket.sendmsg([_header(self._own, *packets.shape), packets.data])
 
     def wait(self, answers: int) -> None:
         """Return when `answers` answers have come since the beginning. Raises InnetError."""
         deadline = time.monotonic() + _GIVE_UP
+        if self._answers:
+            self._take(self._answers, answers)
+            return
         while self.answers < answers:
             # The kernel counts received packets, and resets the count when it is read.
             statistics = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8)
@@ -146,9 +159,31 @@ class Station:
             if time.monotonic() > deadline:
                 raise InnetError(f"{answers - self.answers} answers are missing")
 
+    def _take(self, sock: socket.socket, answers: int) -> None:
+        """Receive answers, which come many at a time."""
+        while self.answers < answers:
+            try:
+                size = sock.recv_into(self._room)
+            except TimeoutError:
+                raise InnetError(f"{answers - self.answers} answers are missing") from None
+            self.answers += size // self._packets.shape[1]
+
     def close(self) -> None:
-        """Close the socket."""
+        """Close the sockets."""
         self._socket.close()
+        if self._answers:
+            self._answers.close()
+
+
+def _answer_socket(own: Address) -> socket.socket:
+    """Return a socket that receives many datagrams at a time. The interface gets the address's MAC."""
+    namespaces.set_mac("eth0", own.mac)
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    enlarge_buffers(sock)
+    sock.setsockopt(socket.SOL_UDP, _UDP_GRO, 1)
+    sock.settimeout(_GIVE_UP)
+    sock.bind((own.ip, own.udp_port))
+    return sock
 
 
 @cache
@@ -181,6 +216,7 @@ class Bench:
     process: int
     switch: AggregationSwitch | None
     lanes: int
+    offloads: bool = False
 
     def tasks(self) -> list[Path]:
         """Return the folders of the switch's threads."""
@@ -207,7 +243,9 @@ class Bench:
             for _ in self.switch.clear(job.slot_range):
                 pass
         return [
-            Station(namespace, address, contributions(address, job, self.lanes))
+            Station(
+                namespace, address, contributions(address, job, self.lanes), offloads=self.offloads
+            )
             for namespace, address in zip(self.rack.workers, own, strict=False)
         ]
 
@@ -299,7 +337,8 @@ def main(
         times: dict[str, list[float]] = {each.name: [] for each in have}
         for _ in range(rounds):
             for each in have:
-                with namespaces.rack(2) as rack, running(rack, each, lanes) as bench:
+                made = namespaces.rack(2, offloads=each.offloads)
+                with made as rack, running(rack, each, lanes) as bench:
                     rates[each.name].append(best_throughput(bench, seconds, measure))
                     with contextlib.suppress(InnetError):
                         times[each.name].append(latency(bench, 1000))
@@ -336,7 +375,7 @@ def running(rack: namespaces.Rack, contender: Contender, lanes: int) -> Iterator
                 for worker in rack.workers:
                     stack.enter_context(_reflecting(worker, pinned, Way.NOTHING, ["eth0"]))
             loop = _reflecting(rack.switch, pinned, contender.way, ["eth1", "eth2"])
-            yield Bench(rack, stack.enter_context(loop), None, lanes)
+            yield Bench(rack, stack.enter_context(loop), None, lanes, contender.offloads)
             return
         address = f"unix:{stack.enter_context(tempfile.TemporaryDirectory())}/p4runtime"
         command = [
@@ -351,7 +390,7 @@ def running(rack: namespaces.Rack, contender: Contender, lanes: int) -> Iterator
         switch = AggregationSwitch(record, artifact(lanes), lambda *_: None)
         switch.start()
         stack.callback(switch.close)
-        yield Bench(rack, process.pid, switch, lanes)
+        yield Bench(rack, process.pid, switch, lanes, contender.offloads)
 
 
 @contextlib.contextmanager

@@ -40,8 +40,11 @@ def unavailable() -> str | None:
 
 
 @contextlib.contextmanager
-def rack(workers: int) -> Iterator[Rack]:
-    """Make a rack, and remove it at the end. The caller has to stop the processes in it before that."""
+def rack(workers: int, *, offloads: bool = False) -> Iterator[Rack]:
+    """Make a rack, and remove it at the end. The caller has to stop the processes in it before that.
+
+    With `offloads`, workers send super-frames and partial checksums, as to a network card.
+    """
     name = f"innet-{secrets.token_hex(4)}"
     made = Rack(name, [f"{name}-{number}" for number in range(1, workers + 1)])
     with contextlib.ExitStack() as stack:
@@ -49,7 +52,7 @@ def rack(workers: int) -> Iterator[Rack]:
             _ip("netns", "add", namespace)
             stack.callback(_ip, "netns", "delete", namespace)
         for number, worker in enumerate(made.workers, start=1):
-            _connect(made.switch, worker, number)
+            _connect(made.switch, worker, number, offloads=offloads)
         yield made
 
 
@@ -58,15 +61,16 @@ def inside(namespace: str) -> list[str]:
     return ["ip", "netns", "exec", namespace]
 
 
-def _connect(switch: str, worker: str, number: int) -> None:
+def _connect(switch: str, worker: str, number: int, *, offloads: bool) -> None:
     port = f"eth{number}"
     peer = ("peer", "name", "eth0", "netns", worker)
     _ip("-n", switch, "link", "add", port, "type", "veth", *peer)
     _ip("-n", worker, "address", "add", f"10.0.0.{number}/8", "dev", "eth0")
     # On a veth, the kernel leaves checksums empty and segments uncut, because the kernel at the other
-    # end accepts such packets. A switch that sees raw frames does not accept them.
-    this_file = [sys.executable, __file__, "eth0"]
-    subprocess.run([*inside(worker), *this_file], check=True)
+    # end accepts such packets. Most switches that see raw frames do not accept them.
+    for namespace, interface in () if offloads else ((switch, port), (worker, "eth0")):
+        this_file = [sys.executable, __file__, interface]
+        subprocess.run([*inside(namespace), *this_file], check=True)
     for namespace, interface in ((switch, port), (worker, "eth0")):
         # Without an IPv6 address no unrequested packets are sent.
         _ip("-n", namespace, "link", "set", interface, "addrgenmode", "none", "up")
@@ -74,6 +78,11 @@ def _connect(switch: str, worker: str, number: int) -> None:
 
 def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True)
+
+
+def set_mac(interface: str, mac: str) -> None:
+    """Give an interface of this namespace another address."""
+    _ip("link", "set", interface, "address", mac)
 
 
 def turn_off_checksum_offload(interface: str) -> None:

@@ -75,6 +75,10 @@ def namespace() -> Iterator[str]:
         yield name
 
 
+def turn_off_offloads(namespace: str, interface: str) -> None:
+    inside(namespace, f"from topologies.namespaces import *; turn_off_checksum_offload('{interface}')")
+
+
 def xdp_interfaces(namespace: str) -> set[str]:
     """Return the interfaces with an XDP program."""
     shown = subprocess.run(
@@ -177,6 +181,7 @@ def test_a_switch_that_is_killed_leaves_no_program_behind(namespace):
 def test_an_interface_without_xdp_becomes_a_port_all_the_same(namespace):
     for end in ("s1", "h1"):
         ip("-n", namespace, "link", "set", end, "mtu", "9000")
+    turn_off_offloads(namespace, "s1")
     ip("-n", namespace, "address", "add", "192.0.2.1/24", "dev", "s2")
     with watched(namespace) as switch:
         switch.says("packet socket instead of XDP", "interface=s1", "is too large for XDP")
@@ -184,6 +189,15 @@ def test_an_interface_without_xdp_becomes_a_port_all_the_same(namespace):
             "packet socket instead of XDP", "interface=s2", "the machine has an IP address there"
         )
         assert not xdp_interfaces(namespace)
+        switch.forwards()
+
+
+def test_a_veth_with_offloads_carries_super_frames_and_one_without_uses_xdp(namespace):
+    turn_off_offloads(namespace, "s2")
+    with watched(namespace) as switch:
+        why = "a veth with offloads carries super-frames"
+        switch.says("packet socket instead of XDP", "interface=s1", why)
+        assert xdp_interfaces(namespace) == {"s2"}
         switch.forwards()
 
 
