@@ -146,23 +146,22 @@ def _merged(
 
 
 def main(
-    rate: Annotated[list[str], typer.Option(help="The links' rate, or none for no cap.")] = [
-        *RATES
-    ],  # noqa: B006
-    hosts: Annotated[list[int], typer.Option(help="The number of hosts.")] = [*HOSTS],  # noqa: B006
-    mtu: Annotated[list[int], typer.Option(help="The links' MTU: 1500 or 9000.")] = [USUAL_MTU],  # noqa: B006
-    dtype: Annotated[list[str], typer.Option(help="The integers of the switch's sums.")] = [
-        *DTYPES
-    ],  # noqa: B006
+    rate: Annotated[
+        list[str] | None, typer.Option(help=f"The links' rates: {', '.join(RATES)} (all).")
+    ] = None,
+    hosts: Annotated[
+        list[int] | None, typer.Option(help="Numbers of hosts: 2, 4, 8 (all).")
+    ] = None,
+    mtu: Annotated[list[int] | None, typer.Option(help="MTUs: 1500, 9000 (both).")] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help=f"The switch's integers: {', '.join(DTYPES)} (all).")
+    ] = None,
     steps: Annotated[int, typer.Option(help="The number of all-reduces in a turn.")] = 7,
     quick: Annotated[bool, typer.Option("--quick", help="Check that it works.")] = False,
     output: Json = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the outcomes to this file.")] = None,
     measures: Annotated[
-        bool,
-        typer.Option(
-            "--measure/--no-measure", help="Measure, or only draw what the JSON file has."
-        ),
+        bool, typer.Option("--measure/--no-measure", help="Measure, or only draw the JSON file.")
     ] = True,
 ) -> None:
     """Compare sums in one switch with Gloo's ring, at several rates."""
@@ -170,9 +169,9 @@ def main(
     figures: dict[str, Any] = {"machine": machine(), "rates": []}
     if output and output.exists():
         figures = json.loads(output.read_text())
-    over = [*RINGS, *(f"innet {each}" for each in dtype)]
+    over = [*RINGS, *(f"innet {each}" for each in dtype or DTYPES)]
     found: list[Mapping[str, Any]] = []
-    wanted = itertools.product(rate, hosts, mtu) if measures else ()
+    wanted = itertools.product(rate or RATES, hosts or HOSTS, mtu or MTUS) if measures else ()
     for where in itertools.starmap(network, wanted):
         outcomes = compare(console, where, over, MIB if quick else 16 * MIB, 1 if quick else steps)
         found += [each.figures() for each in outcomes]

@@ -37,11 +37,11 @@ def link(lower: str) -> LinkCounters:
 def processor_time_above(lower: str) -> float:
     """Return the processor time, in seconds, of the processes in the network at a link's upper end."""
     (_, _), (process, _) = _ends(lower)
-    network = os.stat(f"/proc/{process}/ns/net").st_ino
+    network = _network_of(process)
     total = 0
     for each in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if os.stat(each / "ns/net").st_ino == network:
+            if _network_of(each.name) == network:
                 total += sum(
                     int(path.read_text().split()[0]) for path in each.glob("task/*/schedstat")
                 )
@@ -68,7 +68,7 @@ def _networks() -> Iterator[tuple[int, dict[int, tuple[str, int]]]]:
     seen = set()
     for process in sorted(int(each.name) for each in Path("/proc").glob("[0-9]*")):
         with contextlib.suppress(OSError):
-            network = os.stat(f"/proc/{process}/ns/net").st_ino
+            network = _network_of(process)
             if network in seen:
                 continue
             seen.add(network)
@@ -76,3 +76,8 @@ def _networks() -> Iterator[tuple[int, dict[int, tuple[str, int]]]]:
                 names = dict(socket.if_nameindex())
                 found = {each.index: (names[each.index], each.below) for each in netlink.links()}
             yield process, found
+
+
+def _network_of(process: int | str) -> int:
+    """Return the number of a process's network. Raises OSError."""
+    return Path(f"/proc/{process}/ns/net").stat().st_ino

@@ -221,8 +221,7 @@ class SwitchTransport:
             return
         self._stall.note_results(outcome)
         self._probes.restart(max(outcome.sent_at, outcome.result_at))
-        for round_trip in outcome.round_trips:
-            self._timer.sample(round_trip)
+        self._timer.learn(outcome.round_trips)
         self._congestion.delivered(
             outcome.finished,
             outcome.lost,
@@ -269,7 +268,7 @@ class SwitchTransport:
             self._silence.end()
             self._probes.answered(now)
             if (round_trip := self._window.had(slots, now)) is not None:
-                self._timer.sample(round_trip)
+                self._timer.learn([round_trip])
 
     def _take_missing(self, batch: Records, now: float) -> None:
         positions, slots = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.PENDING))

@@ -76,7 +76,9 @@ def namespace() -> Iterator[str]:
 
 
 def turn_off_offloads(namespace: str, interface: str) -> None:
-    inside(namespace, f"from topologies.namespaces import *; turn_off_checksum_offload('{interface}')")
+    inside(
+        namespace, f"from topologies.namespaces import *; turn_off_checksum_offload('{interface}')"
+    )
 
 
 def xdp_interfaces(namespace: str) -> set[str]:
