@@ -47,7 +47,8 @@ class Network:
 
     Each link has that rate both ways, or no cap if it is 0. At both ends it has room for
     `buffer_bytes`, as a switch has for each port: enough for a window of all `slots`, and for TCP's
-    window. With a `server` there is one more host for it. The link of the last host with a vector may have a `slow_rate` instead.
+    window. With a `server` there is one more host for it. The link of the last host with a vector may
+    have a `slow_rate` instead.
     The MTU is 9000 bytes if packets with `lanes` lanes need more than the usual one.
     """
 
