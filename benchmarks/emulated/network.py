@@ -72,9 +72,11 @@ class Network:
         return "spine" if self.racks > 1 else "tor1"
 
     @property
-    def uplink(self) -> str | None:
-        """Return the interface of the first rack's switch that leads to the spine."""
-        return f"tor1-eth{self.hosts + 1}" if self.racks > 1 else None
+    def uplink(self) -> tuple[str, str] | None:
+        """Return the interfaces at both ends of the first rack's link to the spine."""
+        if self.racks == 1:
+            return None
+        return f"tor1-eth{self.hosts + 1}", f"spine-eth{1 + self.server}"  # hosts come first
 
     def topology(self) -> dict[str, Any]:
         """Return the topology as `innet emulate` reads it."""

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 import innet
-from benchmarks.emulated.links import link, own_counters, processor_time_above
+from benchmarks.emulated.links import link, own_counters, switch_processor_time
 from benchmarks.emulated.network import Case, Network
 from benchmarks.emulated.peers import PORT, Host, Vector, largest_error, prepare_ring, reducing
 from innet.machine import environment
@@ -118,7 +118,7 @@ def _check(host: Host, case: Case, common: Vector, total: Vector) -> None:
 
 def _switch_time(host: Host) -> float:
     """Return the processor time so far of the first host's switch, in seconds; 0 for other hosts."""
-    return processor_time_above(os.environ["GLOO_SOCKET_IFNAME"]) if host.rank == 0 else 0.0
+    return switch_processor_time() if host.rank == 0 else 0.0
 
 
 def _machine_time() -> npt.NDArray[np.float64]:
@@ -133,7 +133,7 @@ def _counts(host: Host) -> dict[str, tuple[int, int]]:
     found = {"link": own_counters()}
     uplink = host.network.uplink
     if uplink and host.rank == 0:
-        found["uplink"] = link(uplink)
+        found["uplink"] = link(*uplink)
     return {name: (counts.up_bytes, counts.down_bytes) for name, counts in found.items()}
 
 

@@ -14,6 +14,7 @@ from mininet.log import setLogLevel
 from mininet.net import Mininet
 from mininet.node import Host
 
+from innet.emulation import requirements
 from innet.emulation.plan import Plan, PlannedHost, PlannedSwitch
 from innet.emulation.requirements import BMV2
 from innet.emulation.topology import LinkSpec
@@ -21,7 +22,6 @@ from innet.errors import InnetError
 from innet.local.processes import command as run
 from innet.rpc import channels
 from innet.switch.mininet import InnetSwitch
-from innet.switch.ports import carries_super_frames
 from innet.wire.frames import ETHERNET_BYTES, USUAL_MTU
 
 CPU_PORT = 510
@@ -131,14 +131,6 @@ class EmulatedServer(EmulatedSwitch):
 _CLASSES = {"embedded": EmulatedSwitch, "bmv2": Bmv2Switch, "pbox": EmulatedServer}
 
 
-def offloads(plan: Plan) -> bool:
-    """Return whether hosts leave checksums and the cutting of super-frames to the network.
-
-    They do if all switches take super-frames.
-    """
-    return carries_super_frames() and all(each.kind != "bmv2" for each in plan.switches)
-
-
 @contextlib.contextmanager
 def running(plan: Plan, folder: Path) -> Iterator[Mininet]:
     """Yield the network, with running switches that wait for a program over P4Runtime.
@@ -169,10 +161,11 @@ def _build(net: Mininet, plan: Plan, folder: Path) -> None:
     for node in net.values():
         if node.name != plan.controller.name:  # without IPv6 no unrequested packets are sent
             node.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1; ip link set lo up")
+    offloads = requirements.offloads(each.kind for each in plan.switches)
     for link in plan.links:
         net.addLink(
             link.child.node, link.parent.node, link.child.port, link.parent.port,
-            intf=CappedInterface, spec=link.spec, mtu=plan.mtu, offloads=offloads(plan),
+            intf=CappedInterface, spec=link.spec, mtu=plan.mtu, offloads=offloads,
             **_own_mac(addressed.get(link.child.node)),
         )  # fmt: skip
     for host in addressed.values():

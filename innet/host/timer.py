@@ -35,16 +35,16 @@ class RetransmissionTimer:
         """Learn from the round trips of packets that were sent only once (Karn's rule), in order."""
         if not round_trips:
             return
+        if self.smoothed is None:
+            self.smoothed = self.least = round_trips[0]
+            self._deviation = round_trips[0] / 2
+            round_trips = round_trips[1:]
         smoothed, deviation = self.smoothed, self._deviation
         for round_trip in round_trips:
-            if smoothed is None:
-                smoothed = self.least = round_trip
-                deviation = round_trip / 2
-            else:
-                error = round_trip - smoothed
-                deviation += _DEVIATION_GAIN * (abs(error) - deviation)
-                smoothed += _GAIN * error
-        self.least = min(self.least, *round_trips)
+            error = round_trip - smoothed
+            deviation += _DEVIATION_GAIN * (abs(error) - deviation)
+            smoothed += _GAIN * error
+        self.least = min([self.least, *round_trips])
         self.smoothed, self._deviation = smoothed, deviation
         self.queueing = smoothed - self.least
         wanted = smoothed + max(self.granularity, 4 * deviation)
