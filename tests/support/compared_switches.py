@@ -80,13 +80,24 @@ class _Embedded(_P4Runtime):
         self.engine, self._far = device._engine, far
         self._sent = dict.fromkeys(PORTS, 0)
 
-    def send(self, port: int, frame: bytes) -> list[Output]:
+    def send(self, port: int, frame: bytes, segments: int = 1) -> list[Output]:
         self._far[port].send(frame)
-        self._sent[port] += 1
+        self._sent[port] += segments
         # A reader sees the count change only after all of a packet's effects have been sent.
         while self.engine.port_counts(port).received.packets < self._sent[port]:
             pass
         return sorted((port, frame) for port in PORTS for frame in _waiting(self._far[port]))
+
+    def throw(self, port: int, frame: bytes) -> None:
+        """Send a message as soon as there is room, without a look at what becomes of it."""
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                self._far[port].send(frame)
+                return
+
+    def caught(self) -> list[Output]:
+        """Return what has come out so far."""
+        return [(port, frame) for port in PORTS for frame in _waiting(self._far[port])]
 
 
 def _waiting(sock: socket.socket) -> Iterator[bytes]:
@@ -96,8 +107,12 @@ def _waiting(sock: socket.socket) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def embedded(given: Program, cores: int = 1) -> Iterator[Target]:
-    """Run the embedded switch in this process, on so many cores if the program allows it."""
+def embedded(given: Program, cores: int = 1, *, described: bool = False) -> Iterator[Target]:
+    """Run the embedded switch in this process, on so many cores if the program allows it.
+
+    Frames may be `described`, as packet sockets do it: see :mod:`superframes`.
+    """
+    kind = PortKind.SUPER_FRAMES if described else PortKind.FRAMES
     with contextlib.ExitStack() as stack:
         far, near = {}, []
         for number in PORTS:
@@ -106,7 +121,7 @@ def embedded(given: Program, cores: int = 1) -> Iterator[Target]:
             outer.setblocking(False)
             for end in (inner, outer):
                 enlarge_buffers(end)
-            near.append(Port(number, "pair", inner, PortKind.FRAMES))
+            near.append(Port(number, "pair", inner, kind, interface="lo" if described else ""))
         address = f"unix:{stack.enter_context(tempfile.TemporaryDirectory())}/control"
         make_engine = partial(Engine, drop_port=DROP_PORT, cores=cores)
         device = stack.enter_context(

@@ -143,7 +143,7 @@ def super_frame(packet, size: int, kind: int) -> Described:
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     struct.pack_into("!H", whole, start + offset, total)
-    head = start + (8 if protocol is UDP else packet[TCP].dataofs * 4)
+    head = start + (8 if protocol is UDP else 4 * (whole[start + 12] >> 4))
     return Described(kind, size, bytes(whole), NEEDS_CHECKSUM, start, offset, head)
 
 
@@ -196,3 +196,85 @@ def cases() -> dict[str, Described]:
     extended = six / IPv6ExtHdrDestOpt()
     add("UDP, IPv6 with an extension", ether / extended / udp, 5000, 1000, UDP_L4)
     return found
+
+
+# -- what a description means, in Python ----------------------------------------------------------
+
+
+def checksum(data: bytes) -> int:
+    """Return RFC 1071's checksum."""
+    padded = data + bytes(len(data) % 2)
+    total = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def completed(found: Described) -> bytes:
+    """Return a frame with the checksum that its description asks for."""
+    frame = bytearray(found.frame)
+    if found.flags & NEEDS_CHECKSUM:
+        struct.pack_into(
+            "!H", frame, found.start + found.offset, checksum(frame[found.start :]) or 0xFFFF
+        )
+    return bytes(frame)
+
+
+def segments(found: Described) -> list[bytes]:
+    """Return the frames that a described one stands for. The kernel's own are the same."""
+    if not found.kind:
+        return [completed(found)]
+    assert found.flags & NEEDS_CHECKSUM
+    start, offset = segment_checksum(found.frame)
+    assert (start, offset) == (found.start, found.offset)
+    is_udp = found.kind == UDP_L4
+    head = start + (8 if is_udp else 4 * (found.frame[start + 12] >> 4))
+    whole, network = len(found.frame), 14
+    while found.frame[network - 2 : network] in (b"\x81\x00", b"\x88\xa8"):
+        network += 4
+    cut = []
+    for number, at in enumerate(range(head, whole, found.size)):
+        frame = bytearray(found.frame[:head] + found.frame[at : at + found.size])
+        if frame[network] >> 4 == 4:
+            first = struct.unpack_from("!H", frame, network + 4)[0]
+            struct.pack_into(
+                "!HH", frame, network + 2, len(frame) - network, (first + number) & 0xFFFF
+            )
+            struct.pack_into("!H", frame, network + 10, 0)
+            struct.pack_into("!H", frame, network + 10, checksum(frame[network:start]))
+        else:
+            struct.pack_into("!H", frame, network + 4, len(frame) - network - 40)
+        if is_udp:
+            struct.pack_into("!H", frame, start + 4, len(frame) - start)
+        else:
+            sequence = struct.unpack_from("!I", frame, start + 4)[0] + at - head
+            struct.pack_into("!I", frame, start + 4, sequence & 0xFFFFFFFF)
+            frame[start + 13] &= 0xFF if at + found.size >= whole else ~9 & 0xFF
+            frame[start + 13] &= ~0x80 & 0xFF if number else 0xFF
+        # One's complement: the sum without the old length, and with the new one.
+        kept = struct.unpack_from("!H", frame, start + offset)[0]
+        parts = struct.pack("!HHH", kept, ~(whole - start) & 0xFFFF, len(frame) - start)
+        struct.pack_into("!H", frame, start + offset, ~checksum(parts) & 0xFFFF)
+        cut.append(completed(replace(found, kind=0, frame=bytes(frame))))
+    return cut
+
+
+def alike(wanted: bytes, found: bytes) -> bool:
+    """Return whether two frames mean the same: a zero checksum of UDP over IPv4 says nothing.
+
+    A switch that sends super-frames may turn this zero into a valid checksum.
+    """
+    if (
+        wanted == found
+        or len(wanted) != len(found)
+        or wanted[12:14] != b"\x08\x00"
+        or wanted[23] != 17
+    ):
+        return wanted == found
+    start, offset = segment_checksum(wanted)
+    at = start + offset
+    if wanted[at : at + 2] != bytes(2):
+        return False
+    network = found[26:34] + struct.pack("!HH", 17, len(found) - start)
+    valid = checksum(network + found[start:]) == 0
+    return valid and found[:at] + bytes(2) + found[at + 2 :] == wanted

@@ -9,7 +9,7 @@ import contextlib
 import socket
 from collections.abc import Iterator
 
-from superframes import Described, cases, connect, take, tap, turn_off_offloads
+from superframes import Described, cases, connect, segments, take, tap, turn_off_offloads
 from tiny_programs import program
 
 from innet.switch.constants import PortKind
@@ -88,6 +88,7 @@ def main() -> None:
         )
         for name, case in cases().items():
             wanted = cut_by_kernel(described["k1"], plain, bytes(case))
+            compare(f"{name}: in Python", wanted, segments(case))
             compare(f"{name}: cut", wanted, through(described["h3"], far, case))
             joined = through(described["h1"], described["h2"], case, described=True)
             compare(f"{name}: joined", wanted, cut_by_kernel(described["k1"], plain, *joined))

@@ -131,5 +131,8 @@ void cores_awake(struct sw *sw)
 /* Returns the core that processes a frame. */
 uint32_t rt_core(struct sw *sw, uint32_t port, const uint8_t *frame, uint32_t bytes)
 {
-    return core_of_frame(sw, port, frame, bytes);
+    rt_hold(sw); /* the packet loop is between two frames */
+    uint32_t core = core_of_frame(sw, port, frame, bytes);
+    rt_release(sw);
+    return core;
 }

@@ -147,34 +147,25 @@ static uint32_t restore_vlan_tag(struct msghdr *message, uint8_t *frame)
     return VLAN_TAG;
 }
 
-/* Returns the frame of a message, which stands behind the kernel's description of it if the port has
- * descriptions. */
-static struct iovec frame_of(const struct msghdr *message, uint32_t bytes)
+static void process_message(struct sw *sw, uint32_t number, struct msghdr *message, uint32_t bytes)
 {
     const struct iovec *vectors = message->msg_iov;
-    if (message->msg_iovlen == 1)
-        return (struct iovec){vectors[0].iov_base, bytes};
-    uint32_t described = (uint32_t)vectors[0].iov_len;
-    return (struct iovec){vectors[1].iov_base, bytes > described ? bytes - described : 0};
-}
-
-static void process_message(struct sw *sw, uint32_t number, struct msghdr *message,
-                            uint32_t received)
-{
-    struct iovec whole = frame_of(message, received);
-    uint32_t restored = restore_vlan_tag(message, whole.iov_base);
-    uint8_t *frames = (uint8_t *)whole.iov_base - restored;
-    uint32_t bytes = (uint32_t)whole.iov_len + restored;
-    if (message->msg_flags & MSG_TRUNC) {
+    bool is_described = message->msg_iovlen > 1;
+    uint8_t *frames = vectors[is_described].iov_base;
+    uint32_t described = is_described ? (uint32_t)vectors[0].iov_len : 0;
+    if (bytes < described) {
+        rt_dropped(sw, DROP_OFFLOAD);
+        return;
+    }
+    uint32_t restored = restore_vlan_tag(message, frames);
+    frames -= restored;
+    bytes += restored - described;
+    if (message->msg_flags & MSG_TRUNC || (bytes > RT_MAX_FRAME && !is_described)) {
         rt_dropped(sw, DROP_TOO_LONG);
         return;
     }
-    if (message->msg_iovlen > 1) {
-        take_described(sw, number, frames, bytes, message->msg_iov[0].iov_base, restored);
-        return;
-    }
-    if (bytes > RT_MAX_FRAME) {
-        rt_dropped(sw, DROP_TOO_LONG);
+    if (is_described) {
+        take_described(sw, number, frames, bytes, vectors[0].iov_base, restored);
         return;
     }
     uint32_t step = segment_of(message, bytes);
