@@ -8,7 +8,8 @@ All use the same veth pairs and the same traffic. Both switches also have the sa
 Two workers send contributions through two veth pairs, each with at most a window of unanswered
 ones. As agents do, they give the kernel many contributions at once. Every pair of contributions
 becomes a sum that goes to both workers. A loop sends every contribution back instead, so it handles
-as many frames.
+as many frames. With *super-frames*, workers have their offloads on, and send and receive through UDP
+sockets, in C.
 
 The switch and the workers have a core each. Three figures are measured. The first is the contributions
 per second, with the window that suits the switch best; a larger one may overflow its queues and lose
@@ -48,11 +49,11 @@ from rich.table import Table
 
 from benchmarks.cores import SERVICE, TERM, contributions, pipeline
 from benchmarks.reflector import Way
+from benchmarks.super_stations import SuperStation, exchange
 from innet.controller.jobs.records import Assignment, Attachment, SlotRange, SwitchRecord
 from innet.controller.jobs.trees import Tree, shares
 from innet.controller.switches.aggregation import AggregationSwitch
 from innet.errors import InnetError, UsageError
-from innet.machine.sockets import enlarge_buffers
 from innet.p4.artifacts import artifact
 from innet.wire.batch import word_sums
 from innet.wire.check import bases, weights
@@ -65,8 +66,7 @@ WINDOWS = (32, 64, 128, 256)
 _SOL_PACKET, _STATISTICS, _VNET_HDR = 263, 6, 15
 _VNET, _NEEDS_CHECKSUM, _UDP_SEGMENTS = struct.Struct("=BBHHHH"), 1, 5
 _UDP_BYTES = 8
-_UDP_GRO = 104
-_BURST, _SUPER_BURST = 32, 43
+_BURST = 32
 """The contributions that the kernel gets at once. Those of 256 lanes fit into an IP packet."""
 _CLONE_NEWNET = 0x40000000
 _GIVE_UP = 1.0
@@ -117,16 +117,12 @@ class Station:
     The check is linear in the sequence number, so it is computed once and then only adjusted.
     """
 
-    def __init__(
-        self, namespace: str, own: Address, records: Records, *, offloads: bool = False
-    ) -> None:
+    def __init__(self, namespace: str, own: Address, records: Records) -> None:
         with entered(namespace):
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
             self._socket.setsockopt(_SOL_PACKET, _VNET_HDR, 1)
             self._socket.bind(("eth0", 3))
-            self._answers = _answer_socket(own) if offloads else None
         self._own = own
-        self._burst = _SUPER_BURST if offloads else _BURST
         frames = records.view(np.uint8).reshape(len(records), -1)
         self._packets = np.ascontiguousarray(frames[:, ENCAPSULATION_BYTES:])
         dtype = packet_dtype((self._packets.shape[1] - HEADER_BYTES) // LANE_BYTES)
@@ -135,23 +131,20 @@ class Station:
         self._sums = word_sums(self._fields, words) + bases(own.ip_number, own.udp_port)
         at = dtype.fields["sequence"][1] // 4 if dtype.fields else 0
         self._step = words[at : at + 1]
-        self.answers, self._room = 0, bytearray(1 << 17)
+        self.answers = 0
 
     def send(self, part: slice, sequence: int) -> None:
         """Send some of the contributions, for the next use of their slots."""
         fields = self._fields[part]
         fields["sequence"] = sequence
         fields["check"] = self._sums[part] + self._step * np.uint64(sequence) >> np.uint64(32)
-        for first in range(part.start, part.stop, self._burst):
-            packets = self._packets[first : min(first + self._burst, part.stop)]
+        for first in range(part.start, part.stop, _BURST):
+            packets = self._packets[first : min(first + _BURST, part.stop)]
             self._socket.sendmsg([_header(self._own, *packets.shape), packets.data])
 
     def wait(self, answers: int) -> None:
         """Return when `answers` answers have come since the beginning. Raises InnetError."""
         deadline = time.monotonic() + _GIVE_UP
-        if self._answers:
-            self._take(self._answers, answers)
-            return
         while self.answers < answers:
             # The kernel counts received packets, and resets the count when it is read.
             statistics = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8)
@@ -159,31 +152,9 @@ class Station:
             if time.monotonic() > deadline:
                 raise InnetError(f"{answers - self.answers} answers are missing")
 
-    def _take(self, sock: socket.socket, answers: int) -> None:
-        """Receive answers, which come many at a time."""
-        while self.answers < answers:
-            try:
-                size = sock.recv_into(self._room)
-            except TimeoutError:
-                raise InnetError(f"{answers - self.answers} answers are missing") from None
-            self.answers += size // self._packets.shape[1]
-
     def close(self) -> None:
-        """Close the sockets."""
+        """Close the socket."""
         self._socket.close()
-        if self._answers:
-            self._answers.close()
-
-
-def _answer_socket(own: Address) -> socket.socket:
-    """Return a socket that receives many datagrams at a time. The interface gets the address's MAC."""
-    namespaces.set_mac("eth0", own.mac)
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    enlarge_buffers(sock)
-    sock.setsockopt(socket.SOL_UDP, _UDP_GRO, 1)
-    sock.settimeout(_GIVE_UP)
-    sock.bind((own.ip, own.udp_port))
-    return sock
 
 
 @cache
@@ -216,7 +187,7 @@ class Bench:
     process: int
     switch: AggregationSwitch | None
     lanes: int
-    offloads: bool = False
+    offloads: bool
 
     def tasks(self) -> list[Path]:
         """Return the folders of the switch's threads."""
@@ -229,6 +200,25 @@ class Bench:
 
     def stations(self, number: int, window: int, workers: int) -> list[Station]:
         """Return the workers of a new job, which replaces the last one."""
+        found = self._contributions(number, window, workers)
+        return [
+            Station(namespace, address, records)
+            for namespace, (address, records) in zip(self.rack.workers, found, strict=False)
+        ]
+
+    def super_stations(self, number: int, window: int, workers: int) -> list[SuperStation]:
+        """Return the same workers, with super-frames."""
+        made = []
+        found = self._contributions(number, window, workers)
+        for namespace, (address, records) in zip(self.rack.workers, found, strict=False):
+            with entered(namespace):
+                made.append(SuperStation(address, SERVICE, records))
+        return made
+
+    def _contributions(
+        self, number: int, window: int, workers: int
+    ) -> list[tuple[Address, Records]]:
+        """Start a job, and return its workers' addresses and contributions."""
         own = [
             Address(f"02:00:00:00:00:0{rank + 1}", f"10.0.0.{rank + 1}", 4000 + number)
             for rank in range(workers)
@@ -242,12 +232,7 @@ class Bench:
                 raise InnetError(refused[number])
             for _ in self.switch.clear(job.slot_range):
                 pass
-        return [
-            Station(
-                namespace, address, contributions(address, job, self.lanes), offloads=self.offloads
-            )
-            for namespace, address in zip(self.rack.workers, own, strict=False)
-        ]
+        return [(address, contributions(address, job, self.lanes)) for address in own]
 
 
 class Rate(NamedTuple):
@@ -269,6 +254,8 @@ def best_throughput(bench: Bench, seconds: float, measure: _Measure) -> Rate:
 
 def throughput(bench: Bench, number: int, window: int, seconds: float) -> Rate:
     """Return the rate with one window. Raises InnetError if something is lost."""
+    if bench.offloads:
+        return _super_throughput(bench, number, window, seconds)
     stations = bench.stations(number, window, 2)
     halves = slice(0, window // 2), slice(window // 2, window)
     sent, started, used = 0, time.perf_counter(), bench.processor_seconds()
@@ -287,6 +274,16 @@ def throughput(bench: Bench, number: int, window: int, seconds: float) -> Rate:
     for station in stations:
         station.close()
     return Rate(2 * sent / took, 2 * sent / used if used > took / 100 else float("nan"), window)
+
+
+def _super_throughput(bench: Bench, number: int, window: int, seconds: float) -> Rate:
+    stations = bench.super_stations(number, window, 2)
+    used = bench.processor_seconds()
+    sent, took = exchange(stations, window, seconds)
+    used = bench.processor_seconds() - used
+    for station in stations:
+        station.close()
+    return Rate(2 * sent / took, 2 * sent / used, window)
 
 
 def throughput_ahead(bench: Bench, number: int, window: int, seconds: float) -> Rate:

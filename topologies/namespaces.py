@@ -80,11 +80,6 @@ def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True)
 
 
-def set_mac(interface: str, mac: str) -> None:
-    """Give an interface of this namespace another address."""
-    _ip("link", "set", interface, "address", mac)
-
-
 def turn_off_checksum_offload(interface: str) -> None:
     """Do the same as ``ethtool -K INTERFACE tx off``, which turns off segmentation offloads as well."""
     command = ctypes.create_string_buffer(struct.pack("=II", _ETHTOOL_STXCSUM, 0))

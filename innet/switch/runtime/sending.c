@@ -124,15 +124,20 @@ static void add_to_trains(struct port *port, uint32_t bytes, const struct partia
 {
     struct trains *all = port->trains;
     struct train *train = &all->trains[all->count];
-    if (!port->out_frames)
+    uint32_t number = port->out_frames;
+    if (!number)
         all->mtu = mtu_of(port);
-    all->at[port->out_frames] = all->end;
-    all->bytes[port->out_frames] = bytes;
-    train_begin(train, port->room, bytes, partial, all->mtu);
-    train->first = port->out_frames;
-    if (!all->count || !train_join(train - 1, train))
-        all->count++;
+    all->at[number] = all->end;
+    all->bytes[number] = bytes;
     all->end += (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    if (all->count) {
+        const uint8_t *first = port->out_buffer + all->at[train[-1].first];
+        if (train_join(train - 1, first, port->room, bytes, partial))
+            return;
+    }
+    train_begin(train, port->room, bytes, partial, all->mtu);
+    train->first = number;
+    all->count++;
 }
 
 /* ---- frames of all kinds ----------------------------------------------------------------------- */

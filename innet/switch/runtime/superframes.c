@@ -294,58 +294,80 @@ void train_begin(struct train *train, const uint8_t *frame, uint32_t bytes,
     train->bytes = bytes;
     train->partial = *partial;
     train->last_flags = 0;
-    train->is_reduced = false;
     train->is_open = find_layout(frame, bytes, layout) && fits_link(bytes, layout, mtu)
                      && is_whole(frame, bytes, layout) && has_open_checksum(frame, layout, partial);
     if (!train->is_open)
         return;
     train->size = bytes - layout->head;
-    memcpy(train->key, frame, layout->head);
-    uint8_t *network = train->key + layout->network, *transport = train->key + layout->transport;
-    if (layout->version == 4) {
-        train->id = (uint16_t)get16(network + 4);
-        put32(network + 2, 0); /* length and identification */
-        put16(network + 10, 0);
-    } else {
-        put16(network + 4, 0);
+    if (layout->protocol == IPPROTO_TCP) {
+        uint8_t flags = frame[layout->transport + TCP_FLAGS];
+        train->last_flags = flags & (FIN | PSH);
+        train->is_open = !(flags & (SYN | RST | URG | FIN | PSH));
     }
-    put16(train->key + checksum_in(layout), 0);
-    if (layout->protocol == IPPROTO_UDP) {
-        put16(transport + UDP_LENGTH, 0);
-        return;
-    }
-    uint8_t flags = transport[TCP_FLAGS];
-    train->sequence = get32(transport + TCP_SEQUENCE);
-    train->last_flags = flags & (FIN | PSH);
-    train->is_reduced = flags & CWR;
-    train->is_open = !(flags & (SYN | RST | URG));
-    put32(transport + TCP_SEQUENCE, 0);
-    transport[TCP_FLAGS] = flags & (uint8_t)~(FIN | PSH | CWR);
 }
 
-/* Segments of TCP follow each other in their sequence and their identification, and only the first may
- * say that its window was reduced. */
-static bool follows(const struct train *train, const struct train *other)
+static bool same(const uint8_t *a, const uint8_t *b, uint32_t from, uint32_t to)
 {
-    uint32_t count = train->count;
-    return train->layout.protocol == IPPROTO_UDP
-           || (!train->last_flags && other->sequence == train->sequence + count * train->size
-               && (train->layout.version == 6 || other->id == (uint16_t)(train->id + count))
-               && !other->is_reduced);
+    return !memcmp(a + from, b + from, to - from);
 }
 
-bool train_join(struct train *train, const struct train *other)
+/* Returns the sum of what differs among the headers of segments. Of two headers with the same sum, both
+ * have valid checksums or none has. */
+static uint32_t changing(const uint8_t *network)
 {
-    uint32_t head = train->layout.head;
-    if (!train->is_open || !other->is_open || other->size > train->size
-        || other->layout.head != head || train->count == MOST_JOINED
-        || train->bytes + other->size > MOST_JOINED_BYTES || !follows(train, other)
-        || memcmp(train->key, other->key, head))
+    return (get16(network + 2) + get16(network + 4) + get16(network + 10)) % 0xffff;
+}
+
+static bool same_network(const struct train *train, const uint8_t *a, const uint8_t *b,
+                         uint32_t bytes)
+{
+    const struct layout *layout = &train->layout;
+    uint32_t length = bytes - layout->network, head = layout->transport - layout->network;
+    if (!same(a, b, 0, layout->network))
         return false;
+    a += layout->network;
+    b += layout->network;
+    if (layout->version == 6)
+        return same(a, b, 0, 4) && get16(b + 4) == length - IPV6_HEAD && same(a, b, 6, head);
+    return same(a, b, 0, 2) && get16(b + 2) == length && same(a, b, 6, 10) && same(a, b, 12, head)
+           && changing(a) == changing(b);
+}
+
+/* Segments of TCP follow each other in their sequence and their identification. Only the first may say
+ * that its window was reduced, and only the last that data are to be passed on, or that they end. */
+static bool same_transport(const struct train *train, const uint8_t *a, const uint8_t *b,
+                           uint32_t bytes)
+{
+    const struct layout *layout = &train->layout;
+    uint32_t head = layout->head - layout->transport, count = train->count;
+    uint32_t id = get16(a + layout->network + 4), next_id = get16(b + layout->network + 4);
+    a += layout->transport;
+    b += layout->transport;
+    if (layout->protocol == IPPROTO_UDP)
+        return same(a, b, 0, UDP_LENGTH) && get16(b + UDP_LENGTH) == bytes - layout->transport;
+    uint8_t flags = a[TCP_FLAGS] & (uint8_t)~CWR, next = b[TCP_FLAGS];
+    return same(a, b, 0, TCP_SEQUENCE)
+           && get32(b + TCP_SEQUENCE) == get32(a + TCP_SEQUENCE) + count * train->size
+           && (layout->version == 6 || next_id == (uint16_t)(id + count))
+           && same(a, b, TCP_SEQUENCE + 4, TCP_FLAGS) && flags == (next & ~(FIN | PSH))
+           && same(a, b, TCP_FLAGS + 1, TCP_CHECKSUM) && same(a, b, TCP_CHECKSUM + 2, head);
+}
+
+bool train_join(struct train *train, const uint8_t *first, const uint8_t *frame, uint32_t bytes,
+                const struct partial *partial)
+{
+    const struct layout *layout = &train->layout;
+    if (!train->is_open || bytes <= layout->head || bytes - layout->head > train->size
+        || train->count == MOST_JOINED || train->bytes + bytes - layout->head > MOST_JOINED_BYTES
+        || !same_network(train, first, frame, bytes) || !same_transport(train, first, frame, bytes)
+        || !has_open_checksum(frame, layout, partial))
+        return false;
+    uint32_t size = bytes - layout->head;
     train->count++;
-    train->bytes += other->size;
-    train->last_flags = other->last_flags;
-    train->is_open = other->size == train->size;
+    train->bytes += size;
+    if (layout->protocol == IPPROTO_TCP)
+        train->last_flags = frame[layout->transport + TCP_FLAGS] & (FIN | PSH);
+    train->is_open = size == train->size && !train->last_flags;
     return true;
 }
 

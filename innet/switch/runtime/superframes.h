@@ -63,20 +63,17 @@ struct train {
     uint32_t bytes, size;  /* of the super-frame, and of a whole segment's payload */
     struct layout layout;
     struct partial partial; /* of the first frame */
-    uint32_t sequence;      /* of the first segment */
-    uint16_t id;
     uint8_t last_flags;     /* the flags that only the last segment of TCP may have */
-    bool is_reduced;        /* the first frame has the flag CWR of TCP */
     bool is_open;           /* another frame may join */
-    uint8_t key[MOST_HEAD]; /* the headers without what differs among segments */
 };
 
 /* Makes a train of one frame. Frames that do not fit a link with this MTU
  * stay alone. */
 void train_begin(struct train *train, const uint8_t *frame, uint32_t bytes,
                  const struct partial *partial, uint32_t mtu);
-/* Adds the only frame of another train, which follows at once. Returns false if it does not fit. */
-bool train_join(struct train *train, const struct train *other);
+/* Adds the next frame of the port, if it continues the train that begins with `first`. */
+bool train_join(struct train *train, const uint8_t *first, const uint8_t *frame, uint32_t bytes,
+                const struct partial *partial);
 /* Completes the headers of the first frame, and describes the train for the kernel. */
 void train_describe(const struct train *train, uint8_t *frame, struct virtio_net_hdr *about);
 
