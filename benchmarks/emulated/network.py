@@ -45,9 +45,10 @@ class Case:
 class Network:
     """`racks` racks of `hosts` hosts; several racks are below a spine. `rate` is in bits per second.
 
-    Each link has that rate both ways. At both ends it has room for `buffer_bytes`, as a switch has
-    for each port: enough for a window of all `slots`, and for TCP's window. With a `server` there
-    is one more host for it. The link of the last host with a vector may have a `slow_rate` instead.
+    Each link has that rate both ways, or no cap if it is 0. At both ends it has room for
+    `buffer_bytes`, as a switch has for each port: enough for a window of all `slots`, and for TCP's
+    window. With a `server` there is one more host for it. The link of the last host with a vector may
+    have a `slow_rate` instead.
     The MTU is 9000 bytes if packets with `lanes` lanes need more than the usual one.
     """
 
@@ -71,9 +72,11 @@ class Network:
         return "spine" if self.racks > 1 else "tor1"
 
     @property
-    def uplink(self) -> str | None:
-        """Return the interface of the first rack's switch that leads to the spine."""
-        return f"tor1-eth{self.hosts + 1}" if self.racks > 1 else None
+    def uplink(self) -> tuple[str, str] | None:
+        """Return the interfaces at both ends of the first rack's link to the spine."""
+        if self.racks == 1:
+            return None
+        return f"tor1-eth{self.hosts + 1}", f"spine-eth{1 + self.server}"  # hosts come first
 
     def topology(self) -> dict[str, Any]:
         """Return the topology as `innet emulate` reads it."""
@@ -95,6 +98,8 @@ class Network:
         }
 
     def _link(self, rate: int) -> dict[str, str]:
+        if not rate:
+            return {}
         return {"rate": f"{rate}bit", "queue": f"{self.buffer_bytes * 8e3 / rate:.3f}ms"}
 
 
@@ -102,7 +107,8 @@ class Network:
 class Outcome:
     """The result of a case. Bytes are means per step. Those of the uplink are 0 if there is none.
 
-    `processor_s` is the processor time of a host's process per step, a mean over the hosts.
+    `processor_s` is the processor time of a host's process per step, a mean over the hosts. `switch_s` is
+    that of the switch to which the first host is attached. `busy` is the share of all processors' time.
     """
 
     network: Network
@@ -114,6 +120,8 @@ class Outcome:
     down_bytes: float
     uplink_up_bytes: float  # from the first rack to the spine
     uplink_down_bytes: float
+    switch_s: float = 0.0
+    busy: float = 0.0
 
     @property
     def link_share(self) -> float:
@@ -121,18 +129,23 @@ class Outcome:
 
         The vector counts as float32 even with a narrower quantizer, so the result may be above 1.
         """
-        return self.case.nbytes * 8 / (self.step_s * self.network.rate)
+        return self._share(self.case.nbytes)
 
     @property
     def frame_share(self) -> float:
         """Return the frames' bytes over the bytes that a host's link could have carried one way."""
-        return max(self.up_bytes, self.down_bytes) * 8 / (self.step_s * self.network.rate)
+        return self._share(max(self.up_bytes, self.down_bytes))
 
     @property
     def uplink_share(self) -> float:
         """Return the share of the rack's link to the spine, in the fuller direction."""
         fuller = max(self.uplink_up_bytes, self.uplink_down_bytes)
-        return fuller * 8 / (self.step_s * self.network.rate)
+        return self._share(fuller)
+
+    def _share(self, nbytes: float) -> float:
+        """Return a share of what a link can carry in a step; 0 where links have no cap."""
+        rate = self.network.rate
+        return nbytes * 8 / (self.step_s * rate) if rate else 0.0
 
     def figures(self) -> dict[str, Any]:
         """Return the outcome as JSON has it."""
@@ -190,6 +203,7 @@ def _outcome(network: Network, case: Case, of_hosts: Sequence[dict[str, Any]]) -
         statistics.mean(host["link"][0] for host in of_hosts) / case.steps,
         statistics.mean(host["link"][1] for host in of_hosts) / case.steps,
         uplink[0] / case.steps, uplink[1] / case.steps,
+        of_hosts[0]["switch"] / case.steps, of_hosts[0]["busy"],
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchmarks.emulated.worker import own_link
+from benchmarks.emulated.links import own_link
 from innet.machine import environment
 
 GLOO, ALONE, TOGETHER = "Gloo", "every rank for itself", "one contribution per host"

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from benchmarks.emulated.links import own_counters
 from innet.machine.environment import PRIVATE_KEY_FILE
 
 KEY = "key"
@@ -160,13 +161,8 @@ def _finish(works: Sequence[Work]) -> None:
 
 def counters() -> tuple[int, ...]:
     """Return the bytes sent and received, and the packets sent and received, on this host's link."""
-    name = os.environ["GLOO_SOCKET_IFNAME"]
-    for line in Path("/proc/self/net/dev").read_text().splitlines():
-        interface, _, numbers = line.partition(":")
-        if interface.strip() == name:
-            found = [int(number) for number in numbers.split()]
-            return found[8], found[0], found[9], found[1]
-    raise KeyError(name)
+    found = own_counters()
+    return found.up_bytes, found.down_bytes, found.up_frames, found.down_frames
 
 
 def _difference(before: Sequence[int]) -> list[int]:

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import innet
+from benchmarks.emulated.links import link, own_counters, switch_processor_time
 from benchmarks.emulated.network import Case, Network
 from benchmarks.emulated.peers import PORT, Host, Vector, largest_error, prepare_ring, reducing
 from innet.machine import environment
@@ -38,7 +40,7 @@ def main(folder: Path) -> None:
     network = Network(**task["network"])
     cases = [Case(**each) for each in task["cases"]]
     rank = int(os.environ["RANK"])
-    if any(case.over == "Gloo" for case in cases):
+    if any(case.over.startswith("Gloo") for case in cases):
         import torch  # noqa: F401 - now, for a joined worker must not be silent during a slow import
     with innet.join() as everybody:
 
@@ -62,7 +64,7 @@ def main(folder: Path) -> None:
                 token = (folder / "token").read_text()
                 agent = stack.enter_context(innet.join(job=JOB, rank=rank, token=token))
             host = Host(rank, network, agent)
-            if any(case.over == "Gloo" for case in cases):
+            if any(case.over.startswith("Gloo") for case in cases):
                 prepare_ring(host)
             noted = [_run(host, case, number, barrier) for number, case in enumerate(cases)]
     (folder / f"{rank}.json").write_text(json.dumps(noted))
@@ -80,12 +82,14 @@ def _run(host: Host, case: Case, number: int, barrier: Any) -> dict[str, Any]:
         barrier()
         before = _counts(host)
         barrier()  # all hosts have counted before anyone sends
-        busy = time.process_time()
+        busy, switch, machine = time.process_time(), _switch_time(host), _machine_time()
         for _ in range(case.steps):
             began = time.monotonic()
             total = reduce(own)
             seconds.append(time.monotonic() - began)
         busy = time.process_time() - busy
+        switch = _switch_time(host) - switch
+        machine = _machine_time() - machine
         barrier()
         after = _counts(host)
     _check(host, case, common, total)
@@ -100,6 +104,7 @@ def _run(host: Host, case: Case, number: int, barrier: Any) -> dict[str, Any]:
     return {
         "seconds": seconds, "processor": busy,
         "link": crossed["link"], "uplink": crossed.get("uplink"),
+        "switch": switch, "busy": float(machine[0] / max(1.0, machine.sum())),
     }  # fmt: skip
 
 
@@ -111,32 +116,25 @@ def _check(host: Host, case: Case, common: Vector, total: Vector) -> None:
         raise SystemExit(f"{case.over}: the sum is wrong by {error} of the largest element")
 
 
+def _switch_time(host: Host) -> float:
+    """Return the processor time so far of the first host's switch, in seconds; 0 for other hosts."""
+    return switch_processor_time() if host.rank == 0 else 0.0
+
+
+def _machine_time() -> npt.NDArray[np.float64]:
+    """Return the time for which the machine's processors were busy and idle, in ticks, (2,)."""
+    ticks = np.array(Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9], float)
+    idle = ticks[3] + ticks[4]
+    return np.array([ticks.sum() - idle, idle])
+
+
 def _counts(host: Host) -> dict[str, tuple[int, int]]:
     """Return the bytes sent up and received: on this host's link, and for rank 0 on the rack's too."""
-    found = {"link": own_link()}
+    found = {"link": own_counters()}
     uplink = host.network.uplink
     if uplink and host.rank == 0:
-        # An emulation's processes see each other's /proc, and through it the counters of other
-        # networks.
-        for each in Path("/proc").glob("[0-9]*/net/dev"):
-            with contextlib.suppress(OSError, KeyError):
-                found["uplink"] = _interface(each, uplink)
-                break
-    return {name: counts for name, counts in found.items() if counts}
-
-
-def own_link() -> tuple[int, int]:
-    """Return the bytes that this host has sent up its link and received."""
-    return _interface(Path("/proc/self/net/dev"), os.environ["GLOO_SOCKET_IFNAME"])
-
-
-def _interface(devices: Path, name: str) -> tuple[int, int]:
-    """Return the bytes that an interface has sent and received. Raises KeyError, OSError."""
-    for line in devices.read_text().splitlines()[2:]:
-        interface, _, numbers = line.partition(":")
-        if interface.strip() == name:
-            return int(numbers.split()[8]), int(numbers.split()[0])
-    raise KeyError(name)
+        found["uplink"] = link(*uplink)
+    return {name: (counts.up_bytes, counts.down_bytes) for name, counts in found.items()}
 
 
 @contextlib.contextmanager

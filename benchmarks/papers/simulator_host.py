@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import innet
-from benchmarks.emulated.worker import own_link
+from benchmarks.emulated.links import own_link
 from innet.host.agent import Agent
 
 _LANES = 256

@@ -27,7 +27,7 @@ from torchft.coordination import LighthouseServer
 from torchft.process_group import ProcessGroupGloo
 
 import innet
-from benchmarks.emulated.worker import own_link
+from benchmarks.emulated.links import own_link
 from benchmarks.replicas.settings import Learning
 from benchmarks.replicas.training import Digits, Draw, digest, network, stepping
 from innet.torch.torchft import ProcessGroupInnet

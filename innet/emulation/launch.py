@@ -15,6 +15,8 @@ from innet.machine import environment as names
 from innet.terminal.signals import INTERRUPTS
 
 MASTER_PORT = 29_500
+SWITCH_INTERFACE = "SWITCH_IFNAME"
+"""The variable with the name of the interface at the switch's end of a host's link."""
 _STOP_WITHIN_S, _LOOK_EVERY_S = 5.0, 0.05
 
 LineHandler = Callable[[str, str], None]
@@ -34,6 +36,7 @@ def environment(plan: Plan, rank: int, controller: str, job: str, token: str) ->
         "MASTER_PORT": str(MASTER_PORT),
         "GLOO_SOCKET_IFNAME": host.interface,
         "TP_SOCKET_IFNAME": host.interface,
+        SWITCH_INTERFACE: plan.port_of(host).interface,
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
         names.CONTROLLER: controller,
         names.JOB: job,

@@ -14,7 +14,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from innet.errors import InnetError
@@ -53,6 +53,21 @@ def run_in_namespaces(run: Callable[[], int]) -> int:
         os.close(ended)
         os.close(alive)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def network_of(process: int) -> Iterator[None]:
+    """Let the calling thread use the network of another process, for the block. Raises OSError."""
+    with (
+        Path(f"/proc/{process}/ns/net").open("rb") as other,
+        Path("/proc/thread-self/ns/net").open("rb") as own,
+    ):
+        if _LIBC.setns(other.fileno(), _NEW_NETWORK):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        try:
+            yield
+        finally:
+            _LIBC.setns(own.fileno(), _NEW_NETWORK)
 
 
 def bind_mount(source: Path, target: Path) -> None:

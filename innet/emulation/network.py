@@ -14,6 +14,7 @@ from mininet.log import setLogLevel
 from mininet.net import Mininet
 from mininet.node import Host
 
+from innet.emulation import requirements
 from innet.emulation.plan import Plan, PlannedHost, PlannedSwitch
 from innet.emulation.requirements import BMV2
 from innet.emulation.topology import LinkSpec
@@ -34,14 +35,19 @@ _SERVER_GIB = 1
 class CappedInterface(TCIntf):
     """An end of a link that limits outgoing traffic to the link's rate.
 
-    Offloading is off, so the kernel computes checksums and cuts segments before a frame leaves. By
-    default, it leaves both to the network card, which a veth does not have. A switch that sees raw
-    frames could not forward such unfinished frames.
+    With `offloads`, the kernel leaves checksums and the cutting of super-frames to the other end, as to
+    a network card. Without, it does both before a frame leaves.
     """
 
-    def config(self, spec: LinkSpec | None = None, mtu: int = USUAL_MTU, **settings: Any) -> None:
+    def config(
+        self,
+        spec: LinkSpec | None = None,
+        mtu: int = USUAL_MTU,
+        offloads: bool = False,
+        **settings: Any,
+    ) -> None:
         """Apply Mininet's settings, the MTU and the cap. Raises InnetError."""
-        super().config(txo=False, **settings)
+        super().config(txo=offloads, **settings)
         if mtu != USUAL_MTU:
             self._run("set the MTU of", f"ip link set dev {self.name} mtu {mtu}")
         for command in cap_commands(spec or LinkSpec(), self.name, mtu):
@@ -155,10 +161,11 @@ def _build(net: Mininet, plan: Plan, folder: Path) -> None:
     for node in net.values():
         if node.name != plan.controller.name:  # without IPv6 no unrequested packets are sent
             node.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1; ip link set lo up")
+    offloads = requirements.offloads(each.kind for each in plan.switches)
     for link in plan.links:
         net.addLink(
             link.child.node, link.parent.node, link.child.port, link.parent.port,
-            intf=CappedInterface, spec=link.spec, mtu=plan.mtu,
+            intf=CappedInterface, spec=link.spec, mtu=plan.mtu, offloads=offloads,
             **_own_mac(addressed.get(link.child.node)),
         )  # fmt: skip
     for host in addressed.values():

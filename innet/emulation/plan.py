@@ -89,6 +89,10 @@ class Plan:
         """Return the switch in which a job's sums are finished."""
         return self.switches[0]
 
+    def port_of(self, host: PlannedHost) -> LinkEnd:
+        """Return the switch's end of a host's link."""
+        return next(link.parent for link in self.links if link.child.node == host.name)
+
     def towards_controller(self, switch: PlannedSwitch) -> int | None:
         """Return the port of a switch that leads to the controller, or None if there is none.
 

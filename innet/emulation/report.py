@@ -39,6 +39,7 @@ class EmulationReport:
     hosts: Sequence[HostExit]
     switches: Sequence[SwitchSums]
     links: Sequence[LinkTraffic]
+    offloads: bool
 
     @property
     def failures(self) -> list[HostExit]:
@@ -62,6 +63,7 @@ class EmulationReport:
                 f"{crossed.up_frames:,}", f"{crossed.down_frames:,}",
             )  # fmt: skip
         console.print(links)
+        console.print(f"offloads {'on' if self.offloads else 'off'}")
         if self.switches:
             sums = Table("switch", "kind", "sums", "contributions", "repeated")
             for switch in self.switches:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from innet.errors import UsageError
+from innet.switch.ports import carries_super_frames
 
 _DEBIAN = Path("/usr/lib/python3/dist-packages/mininet")
 """The folder of Debian's package, which a virtual environment's Python does not search."""
@@ -34,6 +35,14 @@ def missing(kinds: Iterable[str] = ()) -> str | None:
     if "bmv2" in kinds and not shutil.which(BMV2):
         return f"a switch is of kind bmv2, but {BMV2} is not on the PATH"
     return None
+
+
+def offloads(kinds: Iterable[str]) -> bool:
+    """Return whether hosts leave checksums and the cutting of super-frames to these kinds of switches.
+
+    They do if all of them take super-frames: innet-switch does, where the kernel does.
+    """
+    return carries_super_frames() and "bmv2" not in kinds
 
 
 def require(kinds: Iterable[str] = ()) -> None:

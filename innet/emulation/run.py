@@ -169,6 +169,7 @@ class _Emulation:
             sorted(exits, key=lambda each: order[each.host]),
             controller.sums(),
             [LinkTraffic.of(link, traffic[link.child.interface]) for link in self.plan.links],
+            requirements.offloads(switch.kind for switch in self.plan.switches),
         )
 
 

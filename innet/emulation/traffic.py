@@ -1,5 +1,10 @@
-"""The links' counters in the kernel, read in the namespace of each interface."""
+"""The links' counters in the kernel, read in the namespace of each interface.
 
+A link is counted where frames enter it, at the queues that cap it. Only these know how many frames a
+super-frame is on the link.
+"""
+
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from innet.emulation.namespaces import network_of
 from innet.emulation.plan import PlannedLink
+from innet.machine import netlink
 
 _SAMPLE_INTERVAL_S = 0.1
 
@@ -44,10 +51,18 @@ class TrafficReader:
     def read(self) -> dict[str, LinkCounters]:
         """Return every link's traffic, sent (up) and received (down), by the interface of its child."""
         # Each namespace is read only once, because that of a switch has an interface for every port.
-        nodes = {link.child.node for link in self._links}
-        counters = {node: _interfaces(self._pids[node]) for node in nodes}
-        ends = [link.child for link in self._links]
-        return {end.interface: counters[end.node][end.interface] for end in ends}
+        nodes = {end.node for link in self._links for end in (link.child, link.parent)}
+        sent = {node: sent_by(self._pids[node]) for node in nodes}
+        return {
+            link.child.interface: LinkCounters(
+                *(
+                    count
+                    for end in (link.child, link.parent)
+                    for count in sent[end.node][end.interface]
+                )
+            )
+            for link in self._links
+        }
 
 
 class TrafficSampler:
@@ -79,11 +94,18 @@ class TrafficSampler:
                 self.samples.down_bytes.setdefault(interface, []).append(traffic.down_bytes)
 
 
-def _interfaces(process: int) -> dict[str, LinkCounters]:
-    """Return the counters of all interfaces in the namespace of a process."""
+def sent_by(process: int) -> dict[str, tuple[int, int]]:
+    """Return the bytes and frames that each interface in a process's network namespace has sent.
+
+    They are those of whole Ethernet frames on the link. Where a link has no cap, a super-frame counts
+    as one frame, with one header. Raises OSError.
+    """
     found = {}
     for line in Path(f"/proc/{process}/net/dev").read_text().splitlines()[2:]:
         name, _, numbers = line.partition(":")
-        received, frames_in, *_, sent, frames_out = (int(each) for each in numbers.split()[:10])
-        found[name.strip()] = LinkCounters(sent, frames_out, received, frames_in)
-    return found
+        sent, frames = numbers.split()[8:10]
+        found[name.strip()] = int(sent), int(frames)
+    with network_of(process):
+        names = dict(socket.if_nameindex())
+        passed = {names[index]: tuple(counts) for index, *counts in netlink.passed_by_queues()}
+    return {name: passed.get(name, counts) for name, counts in found.items()}

@@ -142,7 +142,7 @@ class CompiledRounds:
         """Send and receive until there is something to decide. Raises OSError."""
         window = self._state
         done = _Outcome(
-            limits.most, limits.batches, limits.until, limits.idle, limits.pause,
+            limits.most, limits.batches, limits.until, limits.idle,
             limits.round_trip_began, limits.steady, limits.too_soon, limits.reordering,
             window.quiet_until, window.remaining, limits.most_queued, window.newest,
             limits.owed_since, self._begins,

@@ -105,12 +105,12 @@ class Connection:
                 library.innet_now, self._wait, self._send, self._receive
             )
         )  # fmt: skip
-        pause, self._queued, put = (
-            getattr(library, f"{prefix}_{name}", None) for name in ("pause", "queued", "put")
+        self._queued, put = (
+            getattr(library, f"{prefix}_{name}", None) for name in ("queued", "put")
         )
         self.network = structs.Network(
             context, *functions,
-            *(ctypes.cast(each, POINTER) if each else None for each in (pause, self._queued, put)),
+            *(ctypes.cast(each, POINTER) if each else None for each in (self._queued, put)),
         )  # fmt: skip
         self.buffers = Buffers(incoming, MESSAGES, DATAGRAM_BYTES)
 

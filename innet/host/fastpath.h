@@ -79,8 +79,6 @@ struct network {
     int (*wait)(void *, double seconds); /* for packets; 1 if the waker was set */
     int (*send)(void *, const uint8_t *packets, size_t count, size_t bytes);
     int (*receive)(void *, struct inbox *inbox); /* EAGAIN if nothing is there */
-    /* Lets packets accumulate, which saves system calls; or NULL. */
-    void (*pause)(void *, double seconds);
     int64_t (*queued)(void *); /* memory of the packets that wait for this host's link; or NULL */
     /* NULL, or like `send`, for packets that others follow at once. With it, a few are made at a time. */
     int (*put)(void *, const uint8_t *packets, size_t count, size_t bytes);
@@ -90,6 +88,7 @@ struct network {
 struct udp_socket {
     int descriptor, waker; /* an eventfd, or -1 */
     int segmenting;        /* whether the kernel cuts one buffer into packets */
+    int joined;            /* whether it had joined packets in the last datagram */
 };
 
 int64_t innet_others(const struct window *window, const struct inbox *inbox);

@@ -127,8 +127,12 @@ def bind(library: ctypes.CDLL) -> ctypes.CDLL:
     scaled = (POINTER, SIZE, SIZE, POINTER, POINTER, POINTER)
     library.innet_quantize.argtypes = scaled
     library.innet_dequantize.argtypes = (*scaled, SIZE)
+    library.innet_pack.argtypes = (POINTER, *[SIZE] * 3, POINTER, POINTER, ctypes.c_int32, POINTER)
+    library.innet_unpack.argtypes = (
+        POINTER, *[SIZE] * 3, POINTER, POINTER, ctypes.c_int32, ctypes.c_int64, POINTER,
+    )  # fmt: skip
     library.innet_add.argtypes = (POINTER, SIZE, SIZE, SIZE, POINTER)
-    for name in ("io_round", "largest", "quantize", "dequantize", "add"):
+    for name in ("io_round", "largest", "quantize", "dequantize", "pack", "unpack", "add"):
         getattr(library, f"innet_{name}").restype = None
     return library
 

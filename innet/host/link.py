@@ -21,7 +21,6 @@ import errno
 import hashlib
 import os
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,10 +127,6 @@ class Link:
     def wait(self, seconds: float) -> None:
         """Return when a packet is there, when the waker is used, or after `seconds`."""
         self._packets.wait(seconds)
-
-    def pause(self, seconds: float) -> None:
-        """Wait, so that packets accumulate."""
-        time.sleep(seconds)
 
     def send(self, records: Records) -> None:
         """Seal equal-sized packets, and send them in order.

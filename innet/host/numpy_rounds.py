@@ -179,8 +179,6 @@ class NumpyRounds:
 
     def _next(self, limits: RoundLimits) -> Packets:
         """Return the next batch, empty if none arrives before the round has to end."""
-        if limits.pause > 0 and self._window.remaining > limits.most:
-            self._link.pause(limits.pause)
         if len(batch := self._link.receive()):
             return batch
         self._link.wait(limits.until - self._clock())

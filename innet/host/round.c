@@ -68,8 +68,6 @@ static int receive(const struct network *network, struct worker *worker, struct 
                    int held, int *woken)
 {
     struct inbox *inbox = worker->inbox;
-    if (network->pause && io->pause > 0 && io->remaining - io->finished > io->most)
-        network->pause(network->context, io->pause);
     for (;;) {
         int number = network->receive(network->context, inbox);
         io->now = network->now(network->context);

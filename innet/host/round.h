@@ -10,7 +10,6 @@ struct io_round {
     int64_t most, batches;   /* most chunks in flight; most batches to receive, up to BATCHES */
     double until;            /* end of the round if nothing comes */
     double idle;             /* a result puts `until` off to so many seconds later, if not 0 */
-    double pause;            /* to let packets accumulate, while more than `most` chunks remain */
     double round_trip_began; /* the round ends with the result of a chunk sent since then */
     int64_t steady;          /* 1 if it ends so only after packets were lost or marked */
     double too_soon, reordering, quiet_until; /* see Window in window.py */

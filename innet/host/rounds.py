@@ -22,8 +22,7 @@ class RoundLimits:
     """The limits of an I/O round, set before it; times in seconds of the agent's clock.
 
     Up to `most` chunks may be in flight. If nothing comes, the round ends at `until`, or `idle` seconds
-    after the last result if that is later, but at most 0.1 s after `until`. While more than `most`
-    chunks remain, `pause` lets packets accumulate if it takes a system call to receive them. A round
+    after the last result if that is later, but at most 0.1 s after `until`. A round
     ends after `batches`. It also ends with the result of a chunk sent after `round_trip_began`, if
     packets were lost or marked, or if the window is not `steady`.
 
@@ -37,7 +36,6 @@ class RoundLimits:
 
     most: int
     until: float
-    pause: float
     round_trip_began: float
     too_soon: float
     reordering: float

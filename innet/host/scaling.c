@@ -73,6 +73,53 @@ void innet_dequantize(const int32_t *sums, size_t rows, size_t lanes, const floa
     finish_far_stores();
 }
 
+/* Packs rows of floats into words, as packing.py describes: `per` rows of `lanes` into one row of words.
+ * Divides each row by its step, and rounds to the nearest. Rows that are not `fit` become zeros. */
+void innet_pack(const float *values, size_t chunks, size_t per, size_t lanes, const float *steps,
+                const uint8_t *fit, int32_t limit, uint32_t *words)
+{
+    uint32_t bits = 32 / (uint32_t)per;
+    float most = (float)limit;
+    for (size_t chunk = 0; chunk < chunks; chunk++, words += lanes) {
+        uint32_t made[lanes];
+        memset(made, 0, sizeof made);
+        for (size_t j = 0; j < per; j++, values += lanes, steps++, fit++) {
+            float step = *fit ? *steps : INFINITY; /* finite numbers become zeros */
+            uint32_t bias = j + 1 < per ? (uint32_t)limit : 0, shift = bits * (uint32_t)j;
+            for (size_t k = 0; k < lanes; k++) {
+                float scaled = values[k] / step;
+                scaled = scaled < -most ? -most : scaled;
+                scaled = scaled > most ? most : scaled;
+                int32_t whole = *fit ? (int32_t)rintf(scaled) : 0;
+                made[k] += ((uint32_t)whole + bias) << shift;
+            }
+        }
+        store_words(words, made, lanes, chunks);
+    }
+    finish_far_stores();
+}
+
+/* Makes floats of sums of such words, given the number of contributions in each row of words. */
+void innet_unpack(const int32_t *sums, size_t chunks, size_t per, size_t lanes, const float *steps,
+                  const uint16_t *counts, int32_t limit, int64_t mean, float *values)
+{
+    uint32_t bits = 32 / (uint32_t)per;
+    for (size_t chunk = 0; chunk < chunks; chunk++, sums += lanes) {
+        int32_t biases = limit * counts[chunk];
+        float divisor = mean ? counts[chunk] : 1;
+        for (size_t j = 0; j < per; j++, values += lanes, steps++) {
+            float made[lanes], step = *steps;
+            int is_top = j + 1 == per;
+            int32_t mask = is_top ? -1 : (int32_t)((1u << bits) - 1), bias = is_top ? 0 : biases;
+            uint32_t shift = bits * (uint32_t)j;
+            for (size_t k = 0; k < lanes; k++)
+                made[k] = (float)(((sums[k] >> shift) & mask) - bias) / divisor * step;
+            store_words(values, made, lanes, chunks * per);
+        }
+    }
+    finish_far_stores();
+}
+
 /* Returns the integers of a row whose result will replace its values. The first call makes them in
  * `made`, and keeps a copy for later calls. */
 static const int32_t *kept_row(struct scaling *scaling, size_t row, size_t rows, int32_t *made)

@@ -71,6 +71,7 @@ class Udp(ctypes.Structure):
 
     _fields_ = [
         ("descriptor", ctypes.c_int), ("waker", ctypes.c_int), ("segmenting", ctypes.c_int),
+        ("joined", ctypes.c_int),
     ]  # fmt: skip
 
 
@@ -79,7 +80,7 @@ class Network(ctypes.Structure):
 
     _fields_ = [
         ("context", POINTER), ("now", POINTER), ("wait", POINTER), ("send", POINTER),
-        ("receive", POINTER), ("pause", POINTER), ("queued", POINTER), ("put", POINTER),
+        ("receive", POINTER), ("queued", POINTER), ("put", POINTER),
     ]  # fmt: skip
 
 
@@ -96,7 +97,7 @@ class IoRound(ctypes.Structure):
     """The limits of an I/O round, and its outcome; see :mod:`innet.host.rounds`."""
 
     _fields_ = [
-        ("most", NUMBER), ("batches", NUMBER), ("until", REAL), ("idle", REAL), ("pause", REAL),
+        ("most", NUMBER), ("batches", NUMBER), ("until", REAL), ("idle", REAL),
         ("round_trip_began", REAL), ("steady", NUMBER), ("too_soon", REAL), ("reordering", REAL),
         ("quiet_until", REAL), ("remaining", NUMBER), ("most_queued", NUMBER),
         ("newest", REAL), ("owed_since", REAL), ("begins", NUMBER),

@@ -3,6 +3,7 @@
 This is pure arithmetic over seconds: the caller brings the clock.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _GAIN = 1 / 8
@@ -30,18 +31,23 @@ class RetransmissionTimer:
     queueing: float = 0.0
     _deviation: float = 0.0
 
-    def sample(self, round_trip: float) -> None:
-        """Learn from the round trip of a packet that was sent only once (Karn's rule)."""
+    def learn(self, round_trips: Sequence[float]) -> None:
+        """Learn from the round trips of packets that were sent only once (Karn's rule), in order."""
+        if not round_trips:
+            return
         if self.smoothed is None:
-            self.smoothed = self.least = round_trip
-            self._deviation = round_trip / 2
-        else:
-            error = round_trip - self.smoothed
-            self._deviation += _DEVIATION_GAIN * (abs(error) - self._deviation)
-            self.smoothed += _GAIN * error
-            self.least = min(self.least, round_trip)
-        self.queueing = self.smoothed - self.least
-        wanted = self.smoothed + max(self.granularity, 4 * self._deviation)
+            self.smoothed = self.least = round_trips[0]
+            self._deviation = round_trips[0] / 2
+            round_trips = round_trips[1:]
+        smoothed, deviation = self.smoothed, self._deviation
+        for round_trip in round_trips:
+            error = round_trip - smoothed
+            deviation += _DEVIATION_GAIN * (abs(error) - deviation)
+            smoothed += _GAIN * error
+        self.least = min([self.least, *round_trips])
+        self.smoothed, self._deviation = smoothed, deviation
+        self.queueing = smoothed - self.least
+        wanted = smoothed + max(self.granularity, 4 * deviation)
         self.timeout = min(max(wanted, self.shortest), self.longest)
 
 

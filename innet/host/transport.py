@@ -33,10 +33,6 @@ _REORDERING = 1.0  # a chunk may overtake another that was sent so much earlier
 _TOO_SOON = 0.5  # a result that comes sooner after a retransmission was not caused by it
 _SLOWEST_REMINDER = 0.5  # seconds
 _OUTAGE = 4  # unanswered probes, after which the chunks sent before count as no longer in flight
-# Where results queue, a worker that looks less often has fewer batches to handle. A wait beyond the
-# limits gains little more. Where processors are scarce, it also makes all other workers wait.
-_GATHERING = 0.25  # of the queueing time, so that the path to the switch does not run empty
-_LEAST_GATHERING, _MOST_GATHERING = 0.0005, 0.002  # seconds
 # Packets that wait in the kernel for the link delay the packets of this host's other jobs. So no more
 # wait there than leave within this time. The others wait in the worker.
 _QUEUED = 0.004  # seconds
@@ -180,13 +176,11 @@ class SwitchTransport:
     def _run_round(self) -> bool:
         """Run an I/O round. Return whether it has brought the first chunk's result."""
         usual = self._timer.smoothed or self._timer.timeout
-        gathering = min(_GATHERING * self._timer.queueing, _MOST_GATHERING)
         deadline, most = self._deadline, self._congestion.size
         limits = RoundLimits(
             most=most,
             until=deadline,
             idle=0.0 if self._window.any_had or self.inquiries else self._probes.first_wait,
-            pause=gathering if gathering >= _LEAST_GATHERING else 0.0,
             round_trip_began=self._congestion.round_trip_began,
             steady=self._congestion.steady,
             too_soon=_TOO_SOON * usual,
@@ -227,8 +221,7 @@ class SwitchTransport:
             return
         self._stall.note_results(outcome)
         self._probes.restart(max(outcome.sent_at, outcome.result_at))
-        for round_trip in outcome.round_trips:
-            self._timer.sample(round_trip)
+        self._timer.learn(outcome.round_trips)
         self._congestion.delivered(
             outcome.finished,
             outcome.lost,
@@ -275,7 +268,7 @@ class SwitchTransport:
             self._silence.end()
             self._probes.answered(now)
             if (round_trip := self._window.had(slots, now)) is not None:
-                self._timer.sample(round_trip)
+                self._timer.learn([round_trip])
 
     def _take_missing(self, batch: Records, now: float) -> None:
         positions, slots = self._numpy.accepted(batch, self._numpy.ours(batch, Kind.PENDING))

@@ -16,13 +16,6 @@ int innet_udp_wait(void *context, double seconds)
     return innet_wait_for(ends, 2, seconds);
 }
 
-void innet_udp_pause(void *context, double seconds)
-{
-    (void)context;
-    struct timespec time = innet_timespec(seconds);
-    nanosleep(&time, NULL);
-}
-
 /* ---- send ------------------------------------------------------------------------------------ */
 
 /* Returns whether an error only means lost packets, as on a wire: nobody listens at the other end, or
@@ -110,14 +103,16 @@ static struct about about(struct msghdr *message, size_t bytes)
     return found;
 }
 
-/* Receives up to MESSAGES datagrams. Keeps the intact packets, in order. */
+/* Receives up to MESSAGES datagrams, or one where the kernel joins them: it has dozens of packets, which
+ * then stay where they are, and in the cache until they are taken. Keeps the intact packets, in order. */
 int innet_udp_receive(void *context, struct inbox *inbox)
 {
-    const struct udp_socket *udp = context;
+    struct udp_socket *udp = context;
+    unsigned most = udp->joined ? 1 : MESSAGES;
     struct mmsghdr messages[MESSAGES];
     struct iovec vectors[MESSAGES];
     _Alignas(struct cmsghdr) char control[MESSAGES][CMSG_SPACE(sizeof(int)) + CMSG_SPACE(1)];
-    for (size_t i = 0; i < MESSAGES; i++) {
+    for (size_t i = 0; i < most; i++) {
         vectors[i] = (struct iovec){inbox->buffers[FULL] + i * inbox->room, inbox->room};
         messages[i].msg_hdr = (struct msghdr){.msg_iov = &vectors[i],
                                               .msg_iovlen = 1,
@@ -125,13 +120,14 @@ int innet_udp_receive(void *context, struct inbox *inbox)
                                               .msg_controllen = sizeof control[i]};
     }
     innet_clear(inbox);
-    int count = recvmmsg(udp->descriptor, messages, MESSAGES, MSG_DONTWAIT, NULL);
+    int count = recvmmsg(udp->descriptor, messages, most, MSG_DONTWAIT, NULL);
     if (count < 0)
         return errno != EAGAIN && is_loss(errno) ? 0 : errno;
     for (int i = 0; i < count; i++) {
         size_t bytes = messages[i].msg_len, size;
         struct about message = about(&messages[i].msg_hdr, bytes);
         const uint8_t *packet = vectors[i].iov_base;
+        udp->joined = bytes > message.segment;
         for (; bytes; bytes -= size, packet += size) {
             size = bytes < message.segment ? bytes : message.segment; /* the last may be shorter */
             uint8_t *kept = innet_keep(inbox, packet, size);

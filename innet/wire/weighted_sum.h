@@ -58,6 +58,35 @@ sum_of_many(const uint8_t *words, size_t count, const uint64_t *weights, bool sw
 }
 #endif
 
+#ifdef __AVX512DQ__
+/* Does the same for a multiple of twice WORDS_AT_ONCE. The halves of 16 weights come in order. */
+__attribute__((always_inline)) static inline uint64_t
+sum_of_most(const uint8_t *words, size_t count, const uint64_t *weights, bool swapped)
+{
+    const __m512i swap =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12));
+    const __m512i lower_halves =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i upper_halves = _mm512_add_epi32(lower_halves, _mm512_set1_epi32(1));
+    __m512i even = _mm512_setzero_si512(), odd = even, high = even;
+    for (size_t k = 0; k < count; k += 2 * WORDS_AT_ONCE) {
+        __m512i some = _mm512_loadu_si512(words + sizeof(uint32_t) * k);
+        __m512i first = _mm512_loadu_si512(weights + k);
+        __m512i second = _mm512_loadu_si512(weights + k + WORDS_AT_ONCE);
+        if (swapped)
+            some = _mm512_shuffle_epi8(some, swap);
+        __m512i lower = _mm512_permutex2var_epi32(first, lower_halves, second);
+        __m512i upper = _mm512_permutex2var_epi32(first, upper_halves, second);
+        even = _mm512_add_epi64(even, _mm512_mul_epu32(some, lower));
+        odd = _mm512_add_epi64(
+            odd, _mm512_mul_epu32(_mm512_srli_epi64(some, 32), _mm512_srli_epi64(lower, 32)));
+        high = _mm512_add_epi32(high, _mm512_mullo_epi32(some, upper));
+    }
+    return (uint64_t)_mm512_reduce_add_epi64(even) + (uint64_t)_mm512_reduce_add_epi64(odd)
+           + ((uint64_t)(uint32_t)_mm512_reduce_add_epi32(high) << 32);
+}
+#endif
+
 /* Returns the sum of `count` words times their weights. If they are `swapped`, the words are in network
  * byte order. */
 __attribute__((always_inline)) static inline uint64_t
@@ -65,7 +94,10 @@ weighted_sum(const uint8_t *words, size_t count, const uint64_t *weights, bool s
 {
     uint64_t sum = 0;
     size_t k = 0;
-#ifdef __AVX2__
+#ifdef __AVX512DQ__
+    k = count - count % (2 * WORDS_AT_ONCE);
+    sum = sum_of_most(words, k, weights, swapped);
+#elif defined __AVX2__
     k = count - count % WORDS_AT_ONCE;
     sum = sum_of_many(words, k, weights, swapped);
 #endif

@@ -35,6 +35,7 @@ from innet.emulation.plan import plan
 from innet.emulation.run import RUN_FOLDER
 from innet.emulation.topology import load
 from innet.machine.scratch import remove_leftovers
+from innet.switch.ports import carries_super_frames
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +125,66 @@ def test_jumbo_frames_carry_1024_lanes(tmp_path: Path, trace: Trace):
     done = emulate(file, run=[sys.executable, str(WORKER), str(tmp_path)])
     assert done.returncode == 0, done.stdout + done.stderr
     assert_exact(tmp_path, 2, lanes=1024)
+
+
+def test_offloads_are_on_where_all_switches_take_super_frames(
+    kind: str, tmp_path: Path, trace: Trace
+):
+    show = "ethtool -k $GLOO_SOCKET_IFNAME | grep -E '^tx-(checksumming|udp-segmentation)'"
+    done = emulate(one_rack(tmp_path, 2, kind), run=["sh", "-c", show])
+    assert done.returncode == 0, done.stdout + done.stderr
+    state = "on" if kind == "embedded" and carries_super_frames() else "off"
+    assert len(re.findall(rf"h\d \| tx-\S+: {state}", done.stdout)) == 4, done.stdout
+    assert f"offloads {state}" in done.stdout
+
+
+def test_one_switch_without_super_frames_turns_offloads_off_for_all():
+    assert not requirements.offloads(["embedded", "bmv2"])
+    assert requirements.offloads(["embedded", "pbox"]) == carries_super_frames()
+
+
+def test_a_super_frame_counts_as_its_frames_on_both_halves_of_its_way(tmp_path: Path, trace: Trace):
+    report = tmp_path / "report.json"
+    file = one_rack(tmp_path, 2, link="{rate: 1gbit, queue: 100ms}")
+    run = [sys.executable, str(SUPPORT / "train_sender.py")]
+    done = emulate(file, "--json", str(report), run=run)
+    assert done.returncode == 0, done.stdout + done.stderr
+    links = {each["link"]: each["traffic"] for each in json.loads(report.read_text())["links"]}
+    for way, link in (("up", "h2-tor"), ("down", "h1-tor")):
+        frames, counted = links[link][f"{way}_frames"], links[link][f"{way}_bytes"]
+        assert 200 <= frames < 300, links  # 200 datagrams, the answers to ARP, and the controller's
+        assert counted >= 200 * (1000 + 42)
+
+
+@pytest.mark.parametrize("queue", ["0.6ms", "0.1ms"])  # of one super-frame, and of a part of one
+def test_sums_stay_exact_while_super_frames_are_lost(queue: str, tmp_path: Path, trace: Trace):
+    file = tmp_path / "rack.yaml"
+    file.write_text(f"""
+slots: 256
+link: {{rate: 1gbit, queue: {queue}}}
+switches: [{{name: tor}}]
+racks: [{{switch: tor, hosts: 3}}]
+""")
+    with running(file, run=[sys.executable, str(ENDLESS), str(tmp_path)]) as emulation:
+        await_hosts(emulation, 3)
+        before = trace.frames("tor-eth1")
+        await_frames(emulation, trace, "tor-eth1", before + 2000)
+        (tmp_path / "enough").touch()
+        said = emulation.stdout.read()
+        assert emulation.wait(WITHIN) == 0, said
+    assert len(re.findall(r"h\d \| exact", said)) == 3, said
+
+
+def test_a_host_that_is_killed_amid_super_frames_costs_no_wrong_sum(tmp_path: Path, trace: Trace):
+    file = tmp_path / "rack.yaml"
+    file.write_text("slots: 256\nswitches: [{name: tor}]\nracks: [{switch: tor, hosts: 3}]\n")
+    with running(file, run=[sys.executable, str(ENDLESS), str(tmp_path)]) as emulation:
+        await_hosts(emulation, 3)
+        trace.kill_rank(2)
+        said = emulation.stdout.read()
+        assert emulation.wait(WITHIN) == 1, said
+    assert "h3: killed by SIGKILL" in said, said
+    assert "AssertionError" not in said, said
 
 
 TWO_RACKS = """

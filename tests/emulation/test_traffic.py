@@ -27,7 +27,9 @@ racks: [{switch: tor, hosts: 1}]
 """)
     )
     ends = [link.child for link in made.links]
-    of_all = {end.interface: LinkCounters(each, 0, 0, 0) for each, end in enumerate(ends)}
-    monkeypatch.setattr(traffic, "_interfaces", lambda _: of_all)
-    found = TrafficReader(made.links, {end.node: 1 for end in ends}).read()
+    uppers = [link.parent for link in made.links]
+    sent = {end.interface: (each, 0) for each, end in enumerate([*ends, *uppers])}
+    monkeypatch.setattr(traffic, "sent_by", lambda _: sent)
+    found = TrafficReader(made.links, {end.node: 1 for end in [*ends, *uppers]}).read()
     assert [found[end.interface].up_bytes for end in ends] == [0, 1, 2, 3]
+    assert [found[end.interface].down_bytes for end in ends] == [4, 5, 6, 7]

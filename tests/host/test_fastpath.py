@@ -142,9 +142,6 @@ class Network:
         made["lanes"] *= 3 if has_lanes else int(made["slot"])
         return made
 
-    def pause(self, seconds: float) -> None:
-        self.clock.now += seconds
-
     def wait(self, seconds: float) -> None:
         at = self.under_way[0][0] if self.under_way else float("inf")
         self.clock.now = max(self.clock.now, min(at, self.clock.now + max(seconds, 1e-6)))
@@ -177,7 +174,6 @@ class Native:
             ctypes.CFUNCTYPE(number, place, real)(self.wait),
             ctypes.CFUNCTYPE(number, place, place, ctypes.c_size_t, ctypes.c_size_t)(self.send),
             ctypes.CFUNCTYPE(number, place, ctypes.POINTER(structs.Inbox))(self.receive),
-            ctypes.CFUNCTYPE(None, place, real)(lambda _, seconds: network.pause(seconds)),
         )
         self.network = structs.Network(None, *(ctypes.cast(f, place) for f in self.functions))
         self.queued = ctypes.CFUNCTYPE(ctypes.c_int64, place)(lambda _: network.queued())

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from quantizing import INT32, LANES, all_reduce, quantizer_names, rows_of, usable
 
 from innet.errors import UsageError
+from innet.host import fastpath
+from innet.host.quantizers.narrow import Narrow
 from innet.host.quantizers.packing import Packing
 from innet.host.quantizers.residuals import Residuals
 from innet.host.quantizers.rounding import Stochastic, nearest, random_bits
@@ -366,3 +368,39 @@ def test_levels_by_workers():
     levels = {n: Packing.widest(8, n).levels for n in (1, 2, 4, 8, 16)}
     assert levels == {1: 255, 2: 127, 4: 63, 8: 31, 16: 15}
     assert Packing.widest(16, 8).levels == 8191
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("scale", [1.0, 1e-39, 1e38])
+@pytest.mark.parametrize(
+    "late", [False, True]
+)  # whether the maximum lacks the first worker's values
+def test_c_packs_and_unpacks_the_same_bits_as_numpy(
+    bits: int, scale: float, late: bool, monkeypatch: pytest.MonkeyPatch
+):
+    if not fastpath.compiled():
+        pytest.skip("there is no C compiler")
+    workers, chance = 3, np.random.default_rng(5)
+    quantizer = Narrow(Packing.widest(bits, workers))
+    shape = workers, quantizer.rows_per_chunk * 9, 64
+    vectors = ((chance.random(shape) - 0.5) * scale).astype(np.float32)
+    vectors[0, 3], vectors[0, 5, 7], vectors[1, 9, 1] = 0, np.inf, np.nan
+
+    def found() -> list[bytes]:
+        own = [quantizer.scales(rows) for rows in vectors]
+        agreed = np.maximum.reduce(own[late:])
+        packed = [
+            quantizer.quantize(rows, each, agreed, nearest)
+            for rows, each in zip(vectors, own, strict=True)
+        ]
+        sums = np.add.reduce([words for words, _ in packed], dtype=np.int32)
+        flags = np.bitwise_or.reduce([each for _, each in packed])
+        counts = np.full((len(sums), 1), workers, np.uint16)
+        floats = [
+            quantizer.dequantize(sums, counts, agreed, flags, mean=mean) for mean in (False, True)
+        ]
+        return [each.tobytes() for each in (*own, *(words for words, _ in packed), *floats)]
+
+    compiled = found()
+    monkeypatch.setattr(fastpath, "compiled", lambda: None)
+    assert compiled == found()

@@ -22,7 +22,7 @@ def rfc6298(samples: list[float]) -> float:
 def timer_after(samples: list[float], **bounds: float) -> RetransmissionTimer:
     timer = RetransmissionTimer(**bounds)
     for sample in samples:
-        timer.sample(sample)
+        timer.learn([sample])
     return timer
 
 
@@ -61,7 +61,7 @@ def test_timeout_of_a_steady_network_comes_down_to_the_round_trip(round_trip: fl
 @given(st.floats(0.001, 1), st.floats(1.5, 100))
 def test_a_slower_reply_lengthens_the_timeout_beyond_it(steady: float, factor: float):
     timer = timer_after([steady] * 100, **ANY)
-    timer.sample(steady * factor)
+    timer.learn([steady * factor])
     assert timer.timeout > steady * factor
 
 

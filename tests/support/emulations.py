@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -121,6 +122,15 @@ class Trace:
         """Return how many frames an interface has received."""
         [link] = json.loads(self._ip(interface, "-j", "-s", "link", "show", interface))
         return int(link["stats64"]["rx"]["packets"])
+
+    def kill_rank(self, rank: int) -> None:
+        """Kill the process of a rank with SIGKILL."""
+        for each in self.processes():
+            with contextlib.suppress(OSError):
+                if f"RANK={rank}".encode() in Path("/proc", each, "environ").read_bytes().split(
+                    b"\0"
+                ):
+                    os.kill(int(each), signal.SIGKILL)
 
     def _ip(self, interface: str, *words: str) -> str:
         """Return the output of ip in the namespace of the process whose command names the interface."""

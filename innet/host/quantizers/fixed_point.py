@@ -48,6 +48,8 @@ NOT_FINITE = 1000
 """Exponent of a block with a NaN or an infinity: above every float32's, so it wins the maximum."""
 
 _SMALLEST_STEP_EXPONENT = -126
+_FRACTION_BITS, _BIAS = 23, 127
+_SMALLEST_NORMAL, _INFINITE = 1 << _FRACTION_BITS, 255 << _FRACTION_BITS  # the bits of float32s
 _NEVER_ROUNDED_UP = 128
 """The most workers, if a power of two, whose largest number stays below 2**31 / N when it is rounded.
 
@@ -81,6 +83,9 @@ def block_exponents(values: Floats) -> Integers:
 
 def exponents_of(largest: Floats) -> Integers:
     """Return each block's exponent from its largest magnitude, (blocks,); a magnitude may be NaN."""
+    bits = largest.view(np.int32)
+    if bits.size and bits.min() >= _SMALLEST_NORMAL and bits.max() < _INFINITE:
+        return (bits >> _FRACTION_BITS) - (_BIAS - 1)  # takes a tenth of frexp's time
     with np.errstate(invalid="ignore"):  # frexp warns of a signalling NaN, which may be the largest
         exponents: Integers = np.frexp(largest)[1].astype(np.int32)
     exponents[largest == 0] = ZERO_BLOCK

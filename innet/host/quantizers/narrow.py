@@ -25,11 +25,13 @@ error feedback keeps the rest. A flag reports its infinities and NaNs, for all r
 
 import numpy as np
 
-from innet.host import memory
+from innet.host import fastpath, memory
 from innet.host.integers import Counts, Flags, Integers, Wide
+from innet.host.quantizers import scaling
 from innet.host.quantizers.fixed_point import blocks
 from innet.host.quantizers.interface import Floats, Rounding
 from innet.host.quantizers.packing import Packing
+from innet.host.quantizers.rounding import nearest
 from innet.wire.layout import Flag
 
 INFINITY = 0x7F800000
@@ -55,6 +57,8 @@ class Narrow:
 
     def scales(self, rows: Floats) -> Integers:
         """Return the bits of every row's largest magnitude, (rows,), which sort as the numbers do."""
+        if library := fastpath.compiled():
+            return self.scales_of(scaling.largest(library, rows))
         return self.scales_of(np.maximum(rows.max(axis=1), -rows.min(axis=1)))
 
     def scales_of(self, largest: Floats) -> Integers:
@@ -83,8 +87,12 @@ class Narrow:
     ) -> tuple[Integers, Flags]:
         """See :class:`interface.Quantizer`. Rows that are not finite become zeros."""
         per, lanes, limit = self.rows_per_chunk, rows.shape[1], self.packing.limit
-        steps = self.steps(agreed)[:, None]
+        every = self.steps(agreed)
         finite = (own < INFINITY) & (agreed < INFINITY)
+        if rounding is nearest and (library := fastpath.compiled()):
+            packed = scaling.pack(library, rows, every, finite, self.packing)
+            return packed, self.flags(own, agreed)
+        steps = every[:, None]
         chunks = memory.empty((len(rows) // per, lanes), np.int32)
         tile = max(1, _TILE // (per * lanes)) * per
         scaled, whole = np.empty((tile, lanes), np.float32), np.empty((tile, lanes), np.int32)
@@ -111,10 +119,24 @@ class Narrow:
         self, sums: Integers | Wide, counts: Counts, agreed: Integers, flags: Flags, *, mean: bool
     ) -> Floats:
         """See :class:`interface.Quantizer`."""
-        per, lanes = self.rows_per_chunk, sums.shape[1]
-        steps = self.steps(agreed)[:, None]
-        values = memory.empty((len(sums) * per, lanes), np.float32)
+        per = self.rows_per_chunk
         counts = np.broadcast_to(counts, (len(sums), counts.shape[1]))
+        every = self.steps(agreed)
+        if sums.dtype == np.int32 and counts.shape[1] == 1 and (library := fastpath.compiled()):
+            own = np.ascontiguousarray(counts[:, 0], np.uint16)
+            values = scaling.unpack(
+                library, np.asarray(sums, np.int32), every, own, self.packing, mean=mean
+            )
+        else:
+            values = self._unpacked(sums, counts, every[:, None], mean=mean)
+        values[np.repeat(flags & Flag.NOT_FINITE != 0, per)] = np.nan
+        return values
+
+    def _unpacked(
+        self, sums: Integers | Wide, counts: Counts, steps: Floats, *, mean: bool
+    ) -> Floats:
+        per, lanes = self.rows_per_chunk, sums.shape[1]
+        values = memory.empty((len(sums) * per, lanes), np.float32)
         tile = max(1, _TILE // (per * lanes))
         whole = np.empty((tile, per, lanes), sums.dtype)
         for start in range(0, len(sums), tile):
@@ -128,5 +150,4 @@ class Narrow:
                 by_chunk /= counts[part, None].astype(np.float32)
             with np.errstate(over="ignore"):
                 some *= steps[rows]
-        values[np.repeat(flags & Flag.NOT_FINITE != 0, per)] = np.nan
         return values

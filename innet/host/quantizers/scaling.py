@@ -15,6 +15,7 @@ import numpy.typing as npt
 from innet.host import memory
 from innet.host.fastpath import at
 from innet.host.integers import Counts, Integers, Reduction
+from innet.host.quantizers.packing import Packing
 from innet.host.structs import NativeScaling
 from innet.wire.layout import Flag
 
@@ -189,6 +190,50 @@ def quantize(
         at(fit, np.bool_, len(values)), at(integers, np.int32),
     )  # fmt: skip
     return integers
+
+
+def pack(
+    library: ctypes.CDLL,
+    values: Floats,
+    steps: Floats,
+    fit: npt.NDArray[np.bool_],
+    packing: Packing,
+) -> Integers:
+    """Round (rows, lanes) float32 to multiples of their `steps`, (rows,), and pack them into words.
+
+    Rows that are not `fit`, (rows,) bool, become zeros.
+    """
+    per, lanes = packing.per_lane, values.shape[1]
+    words = memory.empty((len(values) // per, lanes), np.int32)
+    library.innet_pack(
+        at(np.ascontiguousarray(values), np.float32), len(words), per, lanes,
+        at(steps, np.float32, len(values)), at(fit, np.bool_, len(values)), packing.limit,
+        at(words, np.int32),
+    )  # fmt: skip
+    return words
+
+
+def unpack(
+    library: ctypes.CDLL,
+    sums: Integers,
+    steps: Floats,
+    counts: Counts,
+    packing: Packing,
+    *,
+    mean: bool,
+) -> Floats:
+    """Return the sums or means of such words as floats, (rows, lanes).
+
+    `sums`, (chunks, lanes), are those of `counts`, (chunks,), contributions.
+    """
+    per, lanes = packing.per_lane, sums.shape[1]
+    values = memory.empty((len(sums) * per, lanes), np.float32)
+    library.innet_unpack(
+        at(np.ascontiguousarray(sums), np.int32), len(sums), per, lanes,
+        at(steps, np.float32, len(values)), at(counts, np.uint16, len(sums)), packing.limit, mean,
+        at(values, np.float32),
+    )  # fmt: skip
+    return values
 
 
 def dequantize(
