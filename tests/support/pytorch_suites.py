@@ -33,7 +33,7 @@ import torch.multiprocessing  # noqa: E402
 from torch.distributed import distributed_c10d  # noqa: E402
 from torch.testing._internal import common_distributed  # noqa: E402
 
-_MOST_TEXT = 4000
+_MOST_TEXT = 20000
 
 
 def pytest_configure(config: Any) -> None:
