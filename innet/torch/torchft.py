@@ -18,7 +18,7 @@ from typing import Any
 from torch.distributed import ProcessGroup, Store  # type: ignore[attr-defined]
 from torchft.process_group import ErrorSwallowingProcessGroupWrapper, ProcessGroupWrapper
 
-from innet.torch.group import InnetGroup
+from innet.torch.group import new_group
 
 NAME = "torchft-innet"
 _TIMEOUT = timedelta(seconds=60)  # as torchft's own groups have
@@ -28,7 +28,7 @@ _log = logging.getLogger("innet")
 class _QuorumGroup(ProcessGroupWrapper):
     """The group of the present quorum."""
 
-    _pg: InnetGroup | None
+    _pg: ProcessGroup | None
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch's
         """Return the name of the kind of group."""
@@ -42,7 +42,7 @@ class _QuorumGroup(ProcessGroupWrapper):
 
     def _create_pg(self, store: Store, rank: int, world_size: int) -> ProcessGroup:
         prefix = f"torchft-{self._quorum_id}"
-        return InnetGroup(store, rank, world_size, self._timeout, prefix=prefix)
+        return new_group(store, rank, world_size, self._timeout, prefix=prefix)
 
 
 class DeferredErrors(ErrorSwallowingProcessGroupWrapper):
