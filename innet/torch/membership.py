@@ -25,11 +25,9 @@ from functools import partial
 from typing import Any
 
 from torch.distributed import (  # type: ignore[attr-defined]
-    DebugLevel,
     PrefixStore,
     ProcessGroupGloo,
     Store,
-    get_debug_level,
 )
 
 from innet.errors import ControllerError, InnetError, NoCapacity, UsageError
@@ -49,7 +47,6 @@ from innet.torch.nodes import Nodes, node_name
 from innet.torch.settings import Settings
 from innet.wire.layout import MOST_WORKERS
 
-_SILENT_SWITCH = 30.0  # seconds
 _JOB_LEASE = 20  # seconds without a worker, after which the controller deletes a group's job
 _SLOTS = 128  # the controller's default, which the jobs of a group's slices share
 _MEET_WITHIN = 30.0  # seconds
@@ -172,10 +169,9 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
 
     Raises the InnetErrors that the user has to fix, on every rank.
     """
-    if group.size == 1 or debugging():
+    if group.size == 1:
         Settings.read(environment)
-        reason = "debug" if debugging() else "one_worker"
-        return GroupMembership(None, reason, contextlib.ExitStack())
+        return GroupMembership(None, "one_worker", contextlib.ExitStack())
     with contextlib.closing(Entrance()) as entrance, contextlib.ExitStack() as stack:
         token = new_token()
         settings, message = attempted(partial(_prepare, group, environment, token, entrance))
@@ -221,11 +217,6 @@ def join_for_gathers(group: GroupContext, environment: Environment) -> GroupMemb
         return join_job(further, environment)
     except InnetError as problem:  # on every rank
         return _refused(further, str(problem))
-
-
-def debugging() -> bool:
-    """Return whether PyTorch should check every collective, which it can only do over Gloo."""
-    return get_debug_level() == DebugLevel.DETAIL
 
 
 def _prepare(
@@ -375,15 +366,9 @@ def _join(
         timeouts=Timeouts(),
         node=part.node,
     )
-    limit(agent, group.timeout)
+    agent.timeouts.limit(group.timeout.total_seconds())
     stack.callback(agent.close, abandon=True)
     return agent, Message()
-
-
-def limit(agent: Agent, timeout: timedelta) -> None:
-    """Let the agent's all-reduces wait for other workers as long as a group's timeout allows."""
-    seconds = timeout.total_seconds()
-    agent.timeouts.switch, agent.timeouts.workers = min(_SILENT_SWITCH, seconds), seconds
 
 
 def _delete(settings: Settings, name: str) -> None:

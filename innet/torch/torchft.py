@@ -19,7 +19,7 @@ import torch
 from torch.distributed import ProcessGroup, Store, Work  # type: ignore[attr-defined]
 from torchft.process_group import ProcessGroupWrapper
 
-from innet.torch.group import InnetGroup
+from innet.torch.group import new_group
 
 NAME = "torchft-innet"
 _TIMEOUT = timedelta(seconds=60)  # as torchft's own groups have
@@ -30,7 +30,7 @@ _log = logging.getLogger("innet")
 class _QuorumGroup(ProcessGroupWrapper):
     """The group of the present quorum."""
 
-    _pg: InnetGroup | None
+    _pg: ProcessGroup | None
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch's
         """Return the name of the kind of group."""
@@ -44,7 +44,7 @@ class _QuorumGroup(ProcessGroupWrapper):
 
     def _create_pg(self, store: Store, rank: int, world_size: int) -> ProcessGroup:
         prefix = f"torchft-{self._quorum_id}"
-        return InnetGroup(store, rank, world_size, self._timeout, prefix=prefix)
+        return new_group(store, rank, world_size, self._timeout, prefix=prefix)
 
 
 class DeferredErrors(ProcessGroupWrapper):

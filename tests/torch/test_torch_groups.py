@@ -181,7 +181,7 @@ def slotless(rank: int) -> tuple[list[float], str]:
     group = dist.new_group()
     tensor = torch.full((100,), rank + 1.0)
     dist.all_reduce(tensor, group=group)
-    fallbacks = group._membership.agent.fallbacks
+    fallbacks = innet.torch.backend_of(group)._membership.agent.fallbacks
     dist.destroy_process_group(group)
     return tensor[:2].tolist(), str(dict(fallbacks))
 
