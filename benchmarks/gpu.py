@@ -44,6 +44,7 @@ from innet.host.quantizers.rounding import Stochastic, nearest
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.local.rack import local_rack
 from innet.terminal.app import run
+from innet.torch import backend_of
 
 QUANTIZERS = "int32", "int16", "int8", "int8+stochastic"
 CASES = "no sums", "gloo", "int32", "int8"
@@ -259,7 +260,7 @@ def work(layers: int, tokens: int, steps: int) -> None:
         if case != "no sums":
             wrapped = DistributedDataParallel(model, process_group=gloo if case == "gloo" else None)
         if case.startswith("int"):
-            agent = dist.group.WORLD._membership.agent  # type: ignore[union-attr]  # noqa: SLF001
+            agent = backend_of(dist.group.WORLD)._membership.agent  # type: ignore[union-attr, arg-type]  # noqa: SLF001
             wrapped.register_comm_hook((agent, case), ddp_hook)  # type: ignore[operator]
         inputs = torch.randn(tokens // 512, 512, 1024, device="cuda")
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

@@ -74,6 +74,7 @@ class _Call:
     work: Callable[[Exchanges, Reducer], Any]
     finish: Callable[[Any], Any] | None
     stream: SideStream | None
+    timeout: float | None
 
     def beside(self) -> contextlib.AbstractContextManager[None]:
         """Return the context of work on the call's tensor."""
@@ -228,6 +229,7 @@ class Agent(Collectives):
         part: range | None = None,
         finish: Callable[[Any], Any] | None = None,
         wait: bool = False,
+        timeout: float | None = None,
     ) -> "Future[Any]":
         """Do the same as :meth:`all_reduce`, in the background.
 
@@ -239,14 +241,15 @@ class Agent(Collectives):
         which has to be the same on all workers. With a `part`, the result is flat and has only these
         elements. Each worker may ask for a different part. `finish` turns the reduced tensor into the
         future's result, before any later all-reduce begins. With `wait`, the future is done when this
-        method returns, and this thread may carry out the call itself.
+        method returns, and this thread may carry out the call itself. From the begin of this call on,
+        `timeout` limits the waits for other workers, in seconds, until another call sets another.
         """
         open_fallback = self._fallback is not None and not self.private
         by_switch = summed_by_switch(tensor, op, fallback=open_fallback)
         summed = by_switch and op in ("mean", "sum")
         spec = self._reducer.choose_for(tensor, quantizer, key) if summed else EXACT
         call = TensorCall(tensor, op, by_switch, spec, key, in_place, collective, part)
-        return self.perform(call.reduced, finish, tensor=tensor, wait=wait)
+        return self.perform(call.reduced, finish, tensor=tensor, wait=wait, timeout=timeout)
 
     def perform(
         self,
@@ -255,19 +258,20 @@ class Agent(Collectives):
         *,
         tensor: Any = None,
         wait: bool = False,
+        timeout: float | None = None,
     ) -> "Future[Any]":
         """Run `work`, which makes exchanges of its own, in the background after all earlier calls.
 
         All workers have to run the same exchanges. An unexpected error of `work` ends the membership,
         because the exchanges that it has skipped are missing. An error of `finish` is only the future's.
         If both work on a `tensor` of a GPU, they follow what the caller has queued there by now.
-        `finish` and `wait` are those of :meth:`submit`. Raises AgentClosed.
+        `finish`, `wait` and `timeout` are those of :meth:`submit`. Raises AgentClosed.
         """
         self._owner.check("the agent", AgentClosed)
         if self._closed:
             raise AgentClosed(_CLOSED)
         stream = None if tensor is None else self._side_streams.after(tensor)
-        call = _Call(_CallFuture(), work, finish, stream)
+        call = _Call(_CallFuture(), work, finish, stream, timeout)
         if wait:
             self._calls.serve(call, partial(self._await_end, call))
         else:
@@ -314,6 +318,8 @@ class Agent(Collectives):
     def _serve(self, call: _Call) -> Callable[[], None]:
         """Carry out a call. Return the function that gives its result, or its error, to its future."""
         try:
+            if call.timeout is not None:
+                self.timeouts.limit(call.timeout)
             with call.beside():
                 with self._activity:
                     self._privacy.begin_session(self._exchanges)

@@ -54,6 +54,7 @@ class Collectives(ABC):
         collective: Collective = ALL_REDUCE,
         part: range | None = None,
         wait: bool = False,
+        timeout: float | None = None,
     ) -> "Future[Tensor]":
         """Reduce a tensor in the background."""
 
@@ -65,6 +66,7 @@ class Collectives(ABC):
         *,
         tensor: Any = None,
         wait: bool = False,
+        timeout: float | None = None,
     ) -> "Future[Any]":
         """Run `work`, which makes exchanges of its own, in the background."""
 
@@ -155,9 +157,9 @@ class Collectives(ABC):
         """Return when all workers have called this method, and their earlier calls are done."""
         self.submit_barrier(wait=True).result()
 
-    def submit_barrier(self, *, wait: bool = False) -> "Future[None]":
-        """Do the same as :meth:`barrier`, in the background. `wait` is that of :meth:`submit`."""
-        return self.perform(lambda *_: self._moves.barrier(), wait=wait)
+    def submit_barrier(self, *, wait: bool = False, timeout: float | None = None) -> "Future[None]":
+        """Do the same as :meth:`barrier`, in the background. The options are those of :meth:`submit`."""
+        return self.perform(lambda *_: self._moves.barrier(), wait=wait, timeout=timeout)
 
     def submit_move(
         self,
@@ -167,13 +169,15 @@ class Collectives(ABC):
         into: Bytes | None = None,
         *,
         wait: bool = False,
+        timeout: float | None = None,
     ) -> "Future[Done]":
         """All-gather or broadcast a tensor's bytes in the background.
 
         `finish` gets the bytes and returns the result. It must not use the bytes after that. It is
         called in the thread that serves the call, before any later call begins. `into` is memory for all
         of the bytes, in which they are received. The root of a broadcast has them, and receives none. If
-        the call fails, the content of `into` is undefined. `wait` is that of :meth:`submit`.
+        the call fails, the content of `into` is undefined. `wait` and `timeout` are those of
+        :meth:`submit`.
         """
 
         def move(*_: Any) -> Bytes:
@@ -181,7 +185,7 @@ class Collectives(ABC):
                 return self._moves.all_gather(bytes_of(tensor), into)
             return self._moves.broadcast(bytes_of(tensor), collective.root, into)
 
-        return self.perform(move, finish, tensor=tensor, wait=wait)
+        return self.perform(move, finish, tensor=tensor, wait=wait, timeout=timeout)
 
     def _checked(self, root: int) -> int:
         if not 0 <= root < self.info.workers:

@@ -69,6 +69,10 @@ class Timeouts:
     switch: float = 30.0
     workers: float = 1800.0
 
+    def limit(self, seconds: float) -> None:
+        """Let an all-reduce take `seconds` at most. A switch may be silent as long as by default."""
+        self.switch, self.workers = min(Timeouts.switch, seconds), seconds
+
 
 class ControllerMessages(Protocol):
     """The messages from and to a worker's controller; each message wakes the agent's thread.

@@ -1,6 +1,7 @@
-"""The C compiler of this machine, with a cache of its results by digest."""
+"""The compilers of this machine for C and C++, with a cache of their results by digest."""
 
 import contextlib
+import fcntl
 import hashlib
 import itertools
 import os
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,14 +18,32 @@ from innet.machine.private import check_file, make_folder
 from innet.native.constants import HEADER, Constants, header
 
 
+@dataclass(frozen=True)
+class Language:
+    """A language: its name, the suffix of its files, and where its compiler is found.
+
+    The compiler is the one that the `variable` names, or the first of `compilers` on the PATH.
+    """
+
+    name: str
+    suffix: str
+    variable: str
+    compilers: Sequence[str]
+
+
+C = Language("C", ".c", "CC", ("cc", "gcc", "clang"))
+CXX = Language("C++", ".cpp", "CXX", ("c++", "g++", "clang++"))
+
+
 def compile_library(
     flags: Sequence[str],
     key: Iterable[bytes],
     sources: Callable[[], Mapping[str, bytes]],
     constants: Constants = MappingProxyType({}),
     libraries: Sequence[str] = (),
+    language: Language = C,
 ) -> Path:
-    """Compile C files to a shared object, or find it in the cache.
+    """Compile files of C or C++ to a shared object, or find it in the cache.
 
     `sources` generates the files by name, which may include compiled objects. It is called only if the
     cache has no result for `key`, which must determine the files completely. The files find the
@@ -32,7 +52,7 @@ def compile_library(
     """
     # Calls of the library's own functions stay inside, even if another library has some of these names.
     own = ["-shared", "-Wl,-Bsymbolic"]
-    return _compile(".so", [*own, *flags], key, sources, constants, libraries)
+    return _compile(".so", [*own, *flags], key, sources, constants, libraries, language)
 
 
 def compile_object(
@@ -62,24 +82,41 @@ def _compile(
     sources: Callable[[], Mapping[str, bytes]],
     constants: Constants,
     libraries: Sequence[str] = (),
+    language: Language = C,
 ) -> Path:
-    compiler = find_compiler()
+    compiler = find_compiler(language)
     defined = header(constants)
     digest = _digest(compiler, [*flags, *libraries], [*key, defined])
     target = open_cache() / f"{digest}{suffix}"
     if not os.path.lexists(target):
-        files = {**sources(), HEADER: defined}
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            folder = Path(scratch)
-            write_files(folder, files)
-            made = _run_compiler(compiler, flags, libraries, folder)
-            made.chmod(0o600)  # whatever the umask is
-            with made.open("rb") as content:
-                os.fsync(content.fileno())  # if the machine fails now, no empty file is left
-            # Renaming is atomic: another process finds a whole file or none.
-            made.replace(target)
+        with _alone_in(target.parent):
+            if not os.path.lexists(target):  # another process may have compiled it meanwhile
+                files = {**sources(), HEADER: defined}
+                with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+                    folder = Path(scratch)
+                    write_files(folder, files)
+                    made = _run_compiler(compiler, flags, libraries, folder, language)
+                    made.chmod(0o600)  # whatever the umask is
+                    with made.open("rb") as content:
+                        os.fsync(
+                            content.fileno()
+                        )  # if the machine fails now, no empty file is left
+                    # Renaming is atomic: another process finds a whole file or none.
+                    made.replace(target)
     _check_library(target)
     return target
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Compile alone: the ranks of a machine start at once, and would all compile the same file."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def open_cache() -> Path:
@@ -99,12 +136,15 @@ def check_libraries(folder: Path) -> None:
         _check_library(library)
 
 
-def find_compiler() -> str:
-    """Return the C compiler's path: ``$CC``, or the first of cc, gcc and clang. Raises CompilerError."""
-    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
+def find_compiler(language: Language = C) -> str:
+    """Return the path of a language's compiler. Raises CompilerError."""
+    for name in (os.environ.get(language.variable), *language.compilers):
         if name and (path := shutil.which(name)):
             return path
-    raise CompilerError("no C compiler found: install gcc or clang, or set CC to yours")
+    raise CompilerError(
+        f"no {language.name} compiler found: install {' or '.join(language.compilers[1:])}, or set "
+        f"{language.variable} to yours"
+    )
 
 
 def cache_folder() -> Path:
@@ -149,10 +189,15 @@ def _digest(compiler: str, flags: Sequence[str], key: Iterable[bytes]) -> str:
 
 
 def _run_compiler(
-    compiler: str, flags: Sequence[str], libraries: Sequence[str], folder: Path
+    compiler: str,
+    flags: Sequence[str],
+    libraries: Sequence[str],
+    folder: Path,
+    language: Language = C,
 ) -> Path:
     """Compile a folder's files, and return the result's path."""
-    sources = sorted(file.name for file in folder.iterdir() if file.suffix in (".c", ".o"))
+    suffixes = language.suffix, ".o"
+    sources = sorted(file.name for file in folder.iterdir() if file.suffix in suffixes)
     command = [compiler, *flags, *sources, "-o", "made", *libraries]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:

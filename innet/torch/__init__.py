@@ -9,11 +9,13 @@ PyTorch imports this package by itself.
 All-reduces of the usual dtypes go through the switch, everything else over Gloo (docs/pytorch.md).
 A collective passes through these modules, top down:
 
-* `group`: the process group, and the handle on a collective that the caller waits for (`work`)
+* ``backend.cpp``, which `extension` compiles: the class that PyTorch's dispatcher calls, and the
+  handle on a collective that the caller waits for
+* `group`: the backend of a process group
 * `routes`: the choice between switch and Gloo
 * `gathers`: the choice of the agent, as large all-gathers have one of their own
 * `collectives`: the translation into calls of an agent
-* `innet.host.coalesced` and the agent
+* `innet.host.coalesced` and the agent; or `stand_ins` and Gloo
 
 `membership` gets a group its job and its agent; `settings` reads the environment. This package
 builds on `innet.host`. No other package of innet imports PyTorch when it is imported.
@@ -27,9 +29,9 @@ from innet.torch.counts import carried
 
 if TYPE_CHECKING:
     from innet.torch.fsdp import ReduceScatter
-    from innet.torch.group import InnetGroup
+    from innet.torch.group import InnetBackend, backend_of
 
-__all__ = ["InnetGroup", "ReduceScatter", "carried"]
+__all__ = ["InnetBackend", "ReduceScatter", "backend_of", "carried"]
 
 register()
 accelerate.admit()
@@ -37,10 +39,10 @@ accelerate.admit()
 
 def __getattr__(name: str) -> Any:
     # Import on first use: PyTorch imports this package, in every process (pyproject.toml).
-    if name == "InnetGroup":
-        from innet.torch.group import InnetGroup
+    if name in ("InnetBackend", "backend_of"):
+        from innet.torch import group
 
-        return InnetGroup
+        return getattr(group, name)
     if name == "ReduceScatter":
         from innet.torch.fsdp import ReduceScatter
 

@@ -1,17 +1,14 @@
 """innet in PyTorch's lists of backends and of rendezvous."""
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from innet.torch import slurm
 from innet.torch.name import NAME
 
-if TYPE_CHECKING:
-    from innet.torch.group import InnetGroup
-
 
 def register() -> None:
-    """Make the backend known to PyTorch. The process group itself is imported when one is created."""
+    """Make the backend known to PyTorch. Its code is imported when a group is created."""
     import torch.distributed as dist
     from torch.distributed.rendezvous import register_rendezvous_handler
 
@@ -20,18 +17,23 @@ def register() -> None:
         register_rendezvous_handler(slurm.SCHEME, slurm.rendezvous)
 
 
-def _create(options: Any, _: Any) -> "InnetGroup":
-    """Create a group; PyTorch calls this for every group."""
+def _create(options: Any, _: Any) -> Any:
+    """Create a group's backend; PyTorch calls this for every group."""
+    import torch
     import torch.distributed as dist
 
     from innet.torch import by_name
-    from innet.torch.group import InnetGroup
+    from innet.torch.group import InnetBackend, in_cxx
 
     by_name.admit()
-    return InnetGroup(
+    if not torch.cuda.is_available():
+        # Some of PyTorch's functions take the device of their tensors from this list.
+        dist.Backend.backend_capability[NAME] = ["cpu"]
+    backend = InnetBackend(
         options.store,
         options.group_rank,
         options.group_size,
         options.timeout,
         first=not dist.is_initialized(),
     )
+    return in_cxx(backend, options.global_ranks_in_group or range(options.group_size))

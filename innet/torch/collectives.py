@@ -6,20 +6,20 @@ tensors. `None` means that the arguments are not as the switch needs them. Gloo 
 call, or raises PyTorch's usual error.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from innet.errors import UnsupportedTensor
 from innet.host.agent import Agent
 from innet.host.agreement import ALL_GATHER, REDUCE_SCATTER, Collective
 from innet.host.coalesced import submit
 from innet.host.integers import Bytes
 from innet.host.tensors import ReduceOp, as_array, as_bytes, bytes_of, flat_from_bytes
+from innet.torch.placing import may_overlap, put
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -29,16 +29,17 @@ Tensors = Sequence[torch.Tensor]
 _AS_IN_NUMPY = (torch.float32, torch.int32, torch.int64)
 """The dtypes that the switch sums as they are."""
 
-_OF_MEMORY = ("allreduce", "allreduce_coalesced", "broadcast", "reduce")
-"""The collectives for which Gloo takes a tensor's memory as it is. For others it copies the elements."""
-
 
 @dataclass(frozen=True)
 class Gather:
-    """An all-gather: `outputs[i][rank]` gets the bits of a rank's `inputs[i]`."""
+    """An all-gather: `outputs[i][rank]` gets the bits of a rank's `inputs[i]`.
+
+    In `copies`, a tensor of the caller comes before the one that stands in for it.
+    """
 
     inputs: Tensors
     outputs: Sequence[Tensors]
+    copies: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()
 
     @classmethod
     def into_lists(cls, outputs: Sequence[Tensors], inputs: Tensors, ranks: int) -> "Gather | None":
@@ -53,8 +54,16 @@ class Gather:
             out.numel() != ranks * own.numel() for out, own in zip(outputs, inputs, strict=True)
         ):
             return None
-        cut = _cut(outputs, ranks)
-        return cls.into_lists(cut, inputs, ranks) if cut else None
+        # Elements that share memory may be of different ranks, so they are compared as a whole.
+        into = [
+            torch.empty_like(out, memory_format=torch.contiguous_format)
+            if may_overlap(out)
+            else out
+            for out in outputs
+        ]
+        copies = [(out, one) for out, one in zip(outputs, into, strict=True) if out is not one]
+        made = cls.into_lists(cut, inputs, ranks) if (cut := _cut(into, ranks)) else None
+        return made and replace(made, copies=copies)
 
     def _fits(self, ranks: int) -> bool:
         if len(self.outputs) != len(self.inputs) or not self.inputs:
@@ -70,19 +79,20 @@ class Gather:
         """Return all tensors of the call."""
         return [*self.inputs, *(part for parts in self.outputs for part in parts)]
 
-    def run(self, agent: Agent, wait: bool) -> "Future[None]":
-        """Gather through the switch, in the background. `wait` is that of :meth:`Agent.submit`."""
+    def run(self, agent: Agent, **options: Any) -> "Future[None]":
+        """Gather through the switch, in the background; options are those of :meth:`Agent.perform`."""
         joined = _Joined(self.inputs)
         ends = np.cumsum([own.numel() * own.element_size() for own in self.inputs])[:-1]
-        check_places(part for parts in self.outputs for part in parts)
 
         def fill(found: Bytes) -> None:
             for rank, row in enumerate(found):
                 for parts, content in zip(self.outputs, np.split(row, ends), strict=True):
                     put_bytes(parts[rank], content)
+            for tensor, values in self.copies:
+                put(tensor, values)
 
         return agent.submit_move(  # type: ignore[type-var]
-            joined, ALL_GATHER, fill, self._memory, wait=wait
+            joined, ALL_GATHER, fill, self._memory, **options
         )
 
     @property
@@ -148,7 +158,6 @@ class Scatter:
 
     def run(self, agent: Agent, op: ReduceOp, **options: Any) -> "Future[None]":
         """Reduce through the switch, in the background; options are those of :meth:`Agent.submit`."""
-        check_places(self.outputs)
 
         def fill(result: torch.Tensor) -> None:
             parts = result.split([output.numel() for output in self.outputs])
@@ -168,88 +177,50 @@ class Scatter:
         )
 
 
-def all_reduce(agent: Agent, tensors: Tensors, op: ReduceOp, *, wait: bool) -> "Future[Any]":
+def all_reduce(agent: Agent, tensors: Tensors, op: ReduceOp, **options: Any) -> "Future[Any]":
     """Combine tensors in place through the switch, in the background.
 
-    `wait` is that of :meth:`Agent.submit`.
+    The options are those of :meth:`Agent.submit`.
     """
     if (values := _memory_of(tensors)) is None:
-        check_places(tensors)
-        return submit(agent, tensors, op, partial(put_all, tensors), wait=wait)
+        return submit(agent, tensors, op, partial(put_all, tensors), **options)
 
     def fill(result: "np.ndarray[Any, Any]") -> None:
         if not np.may_share_memory(values, result):
             np.copyto(values, result)
 
-    return agent.submit(values, op, in_place=True, finish=fill, wait=wait)
+    return agent.submit(values, op, in_place=True, finish=fill, **options)
 
 
-def broadcast(agent: Agent, tensor: torch.Tensor, root: int, *, wait: bool) -> "Future[None]":
-    """Broadcast a tensor in the background. `wait` is that of :meth:`Agent.submit`."""
+def broadcast(agent: Agent, tensor: torch.Tensor, root: int, **options: Any) -> "Future[None]":
+    """Broadcast a tensor in the background. The options are those of :meth:`Agent.perform`."""
     collective = Collective("broadcast", root)
     into = as_bytes(tensor) if _is_its_memory(tensor) else None
-    if agent.info.rank != root:
-        check_places([tensor])
 
     def fill(content: Bytes) -> None:
         if agent.info.rank != root:
             put_bytes(tensor, content)
 
-    return agent.submit_move(tensor, collective, fill, into, wait=wait)
+    return agent.submit_move(tensor, collective, fill, into, **options)
 
 
 def reduce(
-    agent: Agent, tensor: torch.Tensor, op: ReduceOp, root: int, *, wait: bool
+    agent: Agent, tensor: torch.Tensor, op: ReduceOp, root: int, **options: Any
 ) -> "Future[None]":
     """Reduce a tensor through the switch, in the background. Only the root's tensor changes.
 
-    `wait` is that of :meth:`Agent.submit`.
+    The options are those of :meth:`Agent.submit`.
     """
 
     def fill(result: torch.Tensor) -> None:
         if agent.info.rank == root:
             put(tensor, result)
 
-    if agent.info.rank == root:
-        check_places([tensor])
     part = range(tensor.numel() if agent.info.rank == root else 0)
     collective = Collective("reduce", root)
     return submit(
-        agent, [tensor], op, fill, in_place=False, collective=collective, part=part, wait=wait
+        agent, [tensor], op, fill, in_place=False, collective=collective, part=part, **options
     )
-
-
-def check_places(tensors: Iterable[torch.Tensor]) -> None:
-    """Raise UnsupportedTensor if results cannot be written, because elements of a tensor share memory."""
-    for tensor in tensors:
-        if tensor.layout == torch.strided and any(
-            size > 1 and not step for size, step in zip(tensor.shape, tensor.stride(), strict=True)
-        ):
-            raise UnsupportedTensor(
-                "a collective cannot write its result to an expanded tensor, whose elements share "
-                "memory: give it tensor.contiguous()"
-            )
-
-
-def check_for_gloo(name: str, tensors: Tensors, reason: str) -> None:
-    """Raise UnsupportedTensor if Gloo would take memory between a tensor's elements for elements."""
-    for tensor in tensors if name in _OF_MEMORY else ():
-        if tensor.layout != torch.strided or tensor.is_contiguous():
-            continue
-        ends = [(n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
-        if sum(ends) + 1 != tensor.numel():
-            raise UnsupportedTensor(
-                f"Gloo would carry this {name} ({reason}), and mistake what lies between the elements "
-                "of a tensor for elements: give it tensor.contiguous()"
-            )
-
-
-def put(tensor: torch.Tensor, values: torch.Tensor) -> None:
-    """Copy values into a tensor of any strides."""
-    if tensor.is_neg():  # there, PyTorch's copy_ forgets the sign when it converts
-        values = values.to(tensor.dtype)
-    # Bypass autograd's book-keeping, as all backends do for their results.
-    tensor.data.copy_(values.view(tensor.shape))
 
 
 def put_sparse(tensor: torch.Tensor, values: torch.Tensor) -> None:

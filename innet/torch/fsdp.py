@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from innet.errors import UsageError
 from innet.host.quantizers.spec import QuantizerSpec
-from innet.torch.group import InnetGroup
+from innet.torch.group import backend_of
 
 
 class ReduceScatter:
@@ -39,14 +39,12 @@ class ReduceScatter:
         async_op: bool = False,
     ) -> dist.Work | None:
         """Reduce gradients; the arguments are FSDP2's. Raises UsageError for another backend's group."""
-        if not isinstance(group, InnetGroup):
+        if (backend := backend_of(group)) is None:
             raise UsageError(
-                f"innet's ReduceScatter is for groups of the backend innet, not {type(group).__name__}"
+                "innet's ReduceScatter is for groups of the backend innet, and this "
+                f"{type(group).__name__} has another"
             )
-        work = group.reduce_scatter_with(
-            output_tensor, input_tensor, op, quantizer=self._quantizer, key=(ref(self),)
-        )
-        if async_op:
-            return work
-        work.wait()
-        return None
+        # PyTorch 2.13 has another name for it, and warns of the old one.
+        reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+        with backend.quantized(self._quantizer, (ref(self),)):
+            return reduce_scatter(output_tensor, input_tensor, op, group, async_op)  # type: ignore[no-any-return]

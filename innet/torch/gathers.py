@@ -48,7 +48,7 @@ class Gathers:
         self,
         agent: Agent,
         tensors: Iterable[Any],
-        begin: Callable[[Agent, bool], "Future[Any]"],
+        begin: Callable[..., "Future[Any]"],
         *,
         wait: bool,
     ) -> "Future[Any]":
@@ -65,7 +65,7 @@ class Gathers:
                     if other is not agent and theirs & touched
                 ]
             )
-        future = begin(agent, wait)
+        future = begin(agent, wait=wait)
         if not wait:
             self._under_way.append((agent, future, touched or frozenset(_storages(tensors))))
         return future

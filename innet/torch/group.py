@@ -1,13 +1,20 @@
-"""The process group. The switch carries the collectives that it can, and Gloo all others."""
+"""The backend of a process group. The switch carries the collectives that it can, and Gloo all others.
+
+PyTorch calls it below its dispatcher (``backend.cpp``): arguments are complete, tensors are plain, and
+the options tell the operation, the root, the timeout and whether the caller waits at once.
+"""
 
 import atexit
 import contextlib
+import itertools
 import os
+import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -23,47 +30,32 @@ from innet.host.agent import Agent, leave_jobs
 from innet.host.tensors import ReduceOp
 from innet.machine.environment import PRIVATE_KEY_FILE
 from innet.machine.forks import Owner
-from innet.torch import collectives
+from innet.torch import collectives, extension
 from innet.torch.collectives import Gather, Scatter
 from innet.torch.counts import GLOO, count
 from innet.torch.gathers import Gathers, joining
-from innet.torch.membership import (
-    GroupContext,
-    debugging,
-    join_job,
-    limit,
-)
-from innet.torch.messages import all_gathered, attempted, refusal_of
-from innet.torch.name import NAME
-from innet.torch.options import operation_of, root_of, sets_timeout, waits_at_once
+from innet.torch.membership import GroupContext, join_job
+from innet.torch.messages import Message, all_gathered, attempted, refusal_of
 from innet.torch.rendezvous import rendezvous
 from innet.torch.routes import move_reason, switch_op
 from innet.torch.settings import serve_counts, with_local_rank
+from innet.torch.stand_ins import StandIns, form_of_move, form_of_reduction
 from innet.torch.uncompiled import uncompiled
-from innet.torch.work import SwitchWork
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+Tensors = list[torch.Tensor]
+Answer = "Future[Any] | tuple[Sequence[dist.Work], Callable[[], None] | None]"
+"""A future of a collective through the switch, or Gloo's works and what is to be done after them."""
 
-# The collectives that the switch never carries. Names differ between versions of PyTorch.
-_OVER_GLOO = """
-    gather scatter send recv recv_anysource monitored_barrier
-    alltoall alltoall_base all_to_all_single
-""".split()
+Step = Callable[..., "Future[Any]"]
+"""A function that begins a collective through the switch, given the agent and its options."""
+
 _MOVE_NOTHING = {"barrier", "monitored_barrier"}
 _BETWEEN_TWO = {"send", "recv", "recv_anysource"}
-_GATHERS_INTO_TENSORS = "_allgather_base all_gather_single".split()
-_GATHERS_COALESCED = "allgather_into_tensor_coalesced all_gather_single_coalesced".split()
-_SCATTERS_TENSORS = "_reduce_scatter_base reduce_scatter_single".split()
-_SCATTERS_COALESCED = "reduce_scatter_tensor_coalesced reduce_scatter_single_coalesced".split()
+_NONE = timedelta(0)
 
 
-Step = Callable[[Agent, bool], "Future[None]"]
-"""A function that begins a collective through the switch; the flag is :meth:`Agent.submit`'s `wait`."""
-
-
-class InnetGroup(ProcessGroup):
-    """A process group of the backend ``innet``.
+class InnetBackend:
+    """The backend ``innet`` of one process group. PyTorch calls its collectives.
 
     Raises the errors of :func:`innet.torch.membership.join_job`, on every rank.
     """
@@ -78,27 +70,20 @@ class InnetGroup(ProcessGroup):
         first: bool = False,
         prefix: str = "torch",
     ) -> None:
-        super().__init__(rank, size)  # type: ignore[call-arg]
         self._owner = Owner(self)
+        self._rank, self._size = rank, size
+        # First, as it may take long, and the others wait from the rendezvous on.
+        _, compiled = attempted(lambda: (extension.loaded(), Message()))
         store = rendezvous(store, rank, size, timeout)
-        self._gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
-        carrier = _checked(self._gloo, store, timeout) if debugging() else self._gloo
-        # A plain group with Gloo as its backend, set up like PyTorch's own.
-        self._below = ProcessGroup(store, rank, size)
-        for group in (self, self._below):
-            group._set_default_backend(ProcessGroup.BackendType.GLOO)  # noqa: SLF001
-            for device in ("cpu", "cuda"):
-                group._register_backend(  # noqa: SLF001 - as PyTorch does it
-                    torch.device(device), ProcessGroup.BackendType.GLOO, carrier
-                )
-        self._gloo._set_sequence_number_for_group()  # noqa: SLF001
-        self._options = self._gloo.options
+        self._gloo: Any = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
         self._gloo_is_owed = False  # whether the next barrier has to wait for Gloo
+        self._quantizer: dict[str, Any] = {}  # of reduce-scatters
         self._open = contextlib.ExitStack()
         environment = with_local_rank(os.environ, rank if first else _default_rank())
         with contextlib.ExitStack() as stack:
             # All ranks learn of a rank that has this wrong, as they do when they join.
-            _, message = attempted(partial(serve_counts, environment, stack))
+            _, served = attempted(partial(serve_counts, environment, stack))
+            message = compiled if compiled.error else served
             refusal_of(all_gathered(self._gloo, message))
             context = GroupContext(store, self._gloo, rank, size, timeout, first, prefix)
             self._membership = join_job(context, environment)
@@ -108,101 +93,150 @@ class InnetGroup(ProcessGroup):
             self._gathers = Gathers(joining(self._membership, context, environment))
             stack.callback(self._gathers.leave)
             self._open = stack.pop_all()
-        _groups.add(self)
+        _backends.add(self)
 
-    def getBackendName(self) -> str:  # noqa: N802 - PyTorch's
-        """Return the name under which the backend is registered."""
-        return NAME
+    @property
+    def options(self) -> Any:
+        """The options of PyTorch's backends, with the group's timeout."""
+        return self._gloo.options
 
-    def allreduce(
-        self, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any = None, *more: Any
-    ) -> dist.Work:
-        """Combine tensors in place, through the switch if it can, and else over Gloo."""
-        return self._reduce("allreduce", tensors, opts, *more)
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set the timeout of later collectives that have none of their own."""
+        self._gloo._set_default_timeout(timeout)  # noqa: SLF001 - PyTorch has no other name for it
 
-    def allreduce_coalesced(
-        self, tensors: Sequence[torch.Tensor], opts: Any = None, *more: Any
-    ) -> dist.Work:
+    def allreduce(self, tensors: Tensors, opts: Any) -> Answer:
+        """Combine a tensor in place, through the switch if it can, and else over Gloo.
+
+        If there are several, each of them gets the sum of all tensors of all ranks.
+        """
+        return self._all_reduce("allreduce", "form" if len(tensors) != 1 else "", tensors, opts)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Answer:
         """Combine several tensors in place in one all-reduce, through the switch if it can."""
-        return self._reduce("allreduce_coalesced", tensors, opts, *more)
+        return self._all_reduce("allreduce_coalesced", "" if tensors else "form", tensors, opts)
 
-    def broadcast(self, tensors: Any, opts: Any = None, *more: Any) -> dist.Work:
+    def broadcast(self, tensors: Tensors, opts: Any) -> Answer:
         """Give all ranks the root's tensor, through the switch if it can, and else over Gloo."""
-        listed = _listed(tensors)
-        root = root_of(opts)
+        root = opts.rootRank
 
-        def step(agent: Agent, wait: bool) -> "Future[None]":
-            return collectives.broadcast(agent, listed[0], root, wait=wait)
+        def step(agent: Agent, **options: Any) -> "Future[None]":
+            return collectives.broadcast(agent, tensors[0], root, **options)
 
-        reason = "form" if len(listed) != 1 else move_reason(listed)
-        reason = reason or self._quorum_reason
-        return self._carry("broadcast", reason, step, listed, (listed, opts, *more))
+        reason = self._form_of_one(tensors, root) or move_reason(tensors) or self._quorum_reason
+        return self._carry("broadcast", reason, step, opts, tensors)
 
-    def reduce(self, tensors: Any, opts: Any = None, *more: Any) -> dist.Work:
+    def reduce(self, tensors: Tensors, opts: Any) -> Answer:
         """Reduce a tensor into the root's, through the switch if it can, and else over Gloo."""
-        listed = _listed(tensors)
-        op, reason = switch_op(listed, operation_of(opts))
-        root = root_of(opts)
+        root = opts.rootRank
+        op, reason = switch_op(tensors, opts.reduceOp)
 
-        def step(agent: Agent, wait: bool) -> "Future[None]":
-            return collectives.reduce(agent, listed[0], _known(op), root, wait=wait)
+        def step(agent: Agent, **options: Any) -> "Future[None]":
+            return collectives.reduce(agent, tensors[0], _known(op), root, **options)
 
-        reason = "form" if len(listed) != 1 else reason
-        return self._carry("reduce", reason, step, listed, (listed, opts, *more))
+        reason = self._form_of_one(tensors, root) or reason
+        writes = self._rank == root
+        return self._carry("reduce", reason, step, opts, tensors, op=opts.reduceOp, writes=writes)
 
-    def barrier(self, *arguments: Any, **more: Any) -> Any:
+    def barrier(self, opts: Any) -> Answer:
         """Wait for all ranks, and for the group's earlier collectives.
 
         If collectives went over Gloo since the last barrier, so does this one. Otherwise the switch
         carries it.
         """
         reason = "order" if self._gloo_is_owed else self._quorum_reason
-        if sets_timeout(*arguments, *more.values()):
-            reason = "timeout"
         if reason or self._gathers.apart:
             self._gathers.wait()
         self._gloo_is_owed = False
 
-        def step(agent: Agent, wait: bool) -> "Future[None]":
-            return agent.submit_barrier(wait=wait)
+        def step(agent: Agent, **options: Any) -> "Future[None]":
+            return agent.submit_barrier(**options)
 
-        return self._carry("barrier", reason, step, [], arguments, owed=False, **more)
+        return self._carry("barrier", reason, step, opts)
 
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, *more: Any) -> dist.Work:
-        """Gather tensors into lists, through the switch if it can, and else over Gloo."""
-        lists = [outputs] if isinstance(outputs[0], torch.Tensor) else outputs
-        call = Gather.into_lists(lists, _listed(inputs), self.size())
-        return self._gather("allgather", call, (outputs, inputs, opts, *more))
+    def monitored_barrier(self, opts: Any, every_rank: bool) -> None:
+        """Wait for all ranks, over Gloo. Rank 0 raises an error that names one that has not come.
 
-    def allgather_coalesced(
-        self, outputs: Any, inputs: Any, opts: Any = None, *more: Any
-    ) -> dist.Work:
-        """Gather several tensors into lists, one for each rank, through the switch if it can."""
-        by_input = [list(each) for each in zip(*outputs, strict=True)]
-        call = Gather.into_lists(by_input, inputs, self.size())
-        return self._gather("allgather_coalesced", call, (outputs, inputs, opts, *more))
-
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, *more: Any) -> dist.Work:
-        """Reduce lists of tensors, of which each rank gets one, through the switch if it can."""
-        lists = [inputs] if isinstance(inputs[0], torch.Tensor) else inputs
-        call = Scatter.of_lists(_listed(outputs), lists, self.rank(), self.size())
-        return self._scatter("reduce_scatter", call, (outputs, inputs, opts, *more))
-
-    def reduce_scatter_with(
-        self, output: torch.Tensor, given: torch.Tensor, op: Any, *, quantizer: str, key: Hashable
-    ) -> dist.Work:
-        """Reduce a tensor, of which each rank gets one part, with a quantizer of its own.
-
-        Arguments are those of :meth:`Agent.reduce_scatter`.
+        With `every_rank`, the error names all of them.
         """
-        call = Scatter.of_tensors([output], [given], self.rank(), self.size())
-        options = dist.ReduceScatterOptions()
-        options.reduceOp = op
-        name = next(each for each in reversed(_SCATTERS_TENSORS) if hasattr(ProcessGroup, each))
-        arguments = output, given, options
-        return self._scatter(name, call, arguments, quantizer=quantizer, key=key)
+        self._count_gloo("monitored_barrier", "collective")
+        timeout = opts.timeout if opts.timeout > _NONE else self.options._timeout  # noqa: SLF001
+        _interruptible(partial(self._gloo.monitored_barrier, timeout, every_rank))
 
-    def split_group(self, *_: Any, **__: Any) -> ProcessGroup:
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Answer:
+        """Gather tensors into lists, through the switch if it can, and else over Gloo."""
+        call = Gather.into_lists(outputs, inputs, self._size)
+        return self._gather("allgather", call, opts, outputs, inputs)
+
+    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Answer:
+        """Gather several tensors into lists, one for each rank, through the switch if it can."""
+        by_input = [list(each) for each in zip(*outputs, strict=False)]
+        call = Gather.into_lists(by_input, inputs, self._size)
+        return self._gather("allgather_coalesced", call, opts, outputs, inputs)
+
+    def allgather_into(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Answer:
+        """Gather tensors into one tensor for each of them, through the switch if it can."""
+        call = Gather.into_tensors(outputs, inputs, self._size)
+        return self._gather("_allgather_base", call, opts, outputs, inputs)
+
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Answer:
+        """Reduce lists of tensors, of which each rank gets one, through the switch if it can."""
+        call = Scatter.of_lists(outputs, inputs, self._rank, self._size)
+        return self._scatter("reduce_scatter", call, opts, outputs, inputs)
+
+    def reduce_scatter_of(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Answer:
+        """Reduce tensors, of which each rank gets one part, through the switch if it can."""
+        call = Scatter.of_tensors(outputs, inputs, self._rank, self._size)
+        return self._scatter("_reduce_scatter_base", call, opts, outputs, inputs)
+
+    @contextlib.contextmanager
+    def quantized(self, quantizer: str, key: Hashable) -> Iterator[None]:
+        """Let reduce-scatters that begin in the block have this quantizer.
+
+        `quantizer` and `key` are those of :meth:`Agent.reduce_scatter`.
+        """
+        self._quantizer = {"quantizer": quantizer, "key": key}
+        try:
+            yield
+        finally:
+            self._quantizer = {}
+
+    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Answer:
+        """Give the root all ranks' tensors, over Gloo."""
+        return self._over_gloo("gather", "collective", opts, outputs, inputs)
+
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Answer:
+        """Give each rank one of the root's tensors, over Gloo."""
+        return self._over_gloo("scatter", "collective", opts, outputs, inputs)
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Answer:
+        """Give each rank one of every rank's tensors, over Gloo."""
+        return self._over_gloo("alltoall", "collective", opts, outputs, inputs)
+
+    def alltoall_base(
+        self,
+        output: torch.Tensor,
+        given: torch.Tensor,
+        output_sizes: list[int],
+        input_sizes: list[int],
+        opts: Any,
+    ) -> Answer:
+        """Give each rank a part of every rank's tensor, over Gloo."""
+        sizes = output_sizes, input_sizes
+        return self._over_gloo("alltoall_base", "collective", opts, output, given, *sizes)
+
+    def send(self, tensors: Tensors, to: int, tag: int) -> Answer:
+        """Send a tensor to a rank, over Gloo."""
+        return self._over_gloo("send", "collective", tag, tensors, to, writes=False)
+
+    def recv(self, tensors: Tensors, sender: int, tag: int) -> Answer:
+        """Receive a tensor from a rank, over Gloo."""
+        return self._over_gloo("recv", "collective", tag, tensors, sender)
+
+    def recv_anysource(self, tensors: Tensors, tag: int) -> Answer:
+        """Receive a tensor from the first rank that sends one, over Gloo."""
+        return self._over_gloo("recv_anysource", "collective", tag, tensors)
+
+    def split(self) -> NoReturn:
         """Refuse: a part of the group needs a job of its own. Raises UsageError."""
         raise UsageError(
             "the backend innet cannot split a group: create one with torch.distributed.new_group(ranks)"
@@ -227,37 +261,36 @@ class InnetGroup(ProcessGroup):
             self._open.close()
             self._gloo.abort()
 
-    def _reduce(
-        self, name: str, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any, *more: Any
-    ) -> dist.Work:
-        listed = _listed(tensors)
-        op, reason = switch_op(listed, operation_of(opts), sparse=True)
+    def _all_reduce(self, name: str, reason: str, tensors: Tensors, opts: Any) -> Answer:
+        op, refusal = switch_op(tensors, opts.reduceOp, sparse=True)
 
-        def step(agent: Agent, wait: bool) -> "Future[None]":
-            return collectives.all_reduce(agent, listed, _known(op), wait=wait)
+        def step(agent: Agent, **options: Any) -> "Future[None]":
+            return collectives.all_reduce(agent, tensors, _known(op), **options)
 
-        return self._carry(name, reason, step, listed, (listed, opts, *more))
+        return self._carry(name, reason or refusal, step, opts, tensors, op=opts.reduceOp)
 
-    def _gather(self, name: str, call: Gather | None, arguments: Sequence[Any]) -> dist.Work:
+    def _gather(self, name: str, call: Gather | None, opts: Any, *tensors: Any) -> Answer:
         if not call:
-            return self._carry(name, "form", _nothing, [], arguments)
+            return self._carry(name, "form", _nothing, opts, *tensors)
         reason = move_reason(call.tensors) or self._quorum_reason
         results = [part for parts in call.outputs for part in parts]
         nbytes = sum(each.numel() * each.element_size() for each in results)
-        return self._carry(name, reason, call.run, results, arguments, gathered=nbytes)
+        return self._carry(name, reason, call.run, opts, *tensors, gathered=nbytes)
 
-    def _scatter(
-        self, name: str, call: Scatter | None, arguments: Sequence[Any], **options: Any
-    ) -> dist.Work:
-        """Reduce and scatter. The `options` are the quantizer and the key of :meth:`Agent.submit`."""
+    def _scatter(self, name: str, call: Scatter | None, opts: Any, *tensors: Any) -> Answer:
         if not call:
-            return self._carry(name, "form", _nothing, [], arguments)
-        op, reason = switch_op(call.tensors, operation_of(arguments[2]))
+            return self._carry(name, "form", _nothing, opts, *tensors, op=opts.reduceOp)
+        op, reason = switch_op(call.tensors, opts.reduceOp)
+        quantizer = self._quantizer
 
-        def step(agent: Agent, wait: bool) -> "Future[None]":
-            return call.run(agent, _known(op), wait=wait, **options)
+        def step(agent: Agent, **options: Any) -> "Future[None]":
+            return call.run(agent, _known(op), **quantizer, **options)
 
-        return self._carry(name, reason, step, call.outputs, arguments)
+        return self._carry(name, reason, step, opts, *tensors, op=opts.reduceOp)
+
+    def _form_of_one(self, tensors: Tensors, root: int) -> str:
+        """Return "form" unless there are one tensor and a root. Gloo then raises PyTorch's error."""
+        return "" if len(tensors) == 1 and 0 <= root < self._size else "form"
 
     @property
     def _quorum_reason(self) -> str:
@@ -270,96 +303,107 @@ class InnetGroup(ProcessGroup):
         name: str,
         reason: str,
         step: Step,
-        results: Sequence[torch.Tensor],
-        arguments: Sequence[Any],
-        *,
+        opts: Any,
+        *tensors: Any,
         gathered: int = 0,
         **more: Any,
-    ) -> dist.Work:
+    ) -> Answer:
         """Take a step through the switch, or call Gloo if the group or the call has a reason to.
 
-        `reason` is the call's, or "". `results` are the tensors that hold the result afterwards, and
-        `arguments` those of PyTorch's method `name`. `gathered` is the size of an all-gather's result in
-        bytes.
+        `reason` is the call's, or "". `tensors`, `opts` and `more` are those of :meth:`_over_gloo`.
+        `gathered` is the size of an all-gather's result in bytes.
         """
         if reason := self._membership.reason or reason:
-            if self.size() > 1:
-                collectives.check_for_gloo(name, results, reason)
-            work: dist.Work = self._over_gloo(name, reason, *arguments, **more)
-            return work
+            return self._over_gloo(name, reason, opts, *tensors, **more)
         agent = self._membership.agent
         if agent is None:
             raise AgentClosed("the process group is destroyed: create another")
         count(name.strip("_"), self._membership.carrier)
         agent = self._gathers.agent(agent, gathered)
-        limit(agent, self._options._timeout)  # noqa: SLF001 - PyTorch changes it there only
-        waits = waits_at_once(*arguments, *more.values())
-        future = self._gathers.submit(agent, arguments, step, wait=waits)
-        return SwitchWork(future, list(results))
+        timeout = opts.timeout if opts.timeout > _NONE else self.options._timeout  # noqa: SLF001
+        begin = partial(step, timeout=timeout.total_seconds())
+        return self._gathers.submit(agent, tensors, begin, wait=not opts.asyncOp)
 
     def _over_gloo(
-        self, name: str, reason: str, *arguments: Any, owed: bool = True, **more: Any
-    ) -> Any:
-        """Call Gloo. If the call is `owed`, the next barrier has to wait for Gloo, too."""
+        self,
+        name: str,
+        reason: str,
+        opts: Any,
+        *arguments: Any,
+        op: Any = None,
+        writes: bool = True,
+    ) -> Answer:
+        """Call Gloo's method `name`.
+
+        Its arguments are tensors in nested lists, numbers, and at last `opts`. It writes the tensors of
+        the first argument, or none. `op` is that of a reduction.
+        """
+        self._count_gloo(name, reason)
+        self._gloo_is_owed |= name not in _BETWEEN_TWO | _MOVE_NOTHING
+        found = list(_tensors_in(arguments))
+        form = form_of_move(found)
+        if op is not None:
+            form, opts.reduceOp = form_of_reduction(found, op, self._size)
+        stand_ins = StandIns(form)
+        given = [
+            _changed(each, partial(stand_ins.of, written=writes and not index))
+            for index, each in enumerate(arguments)
+        ]
+        method = getattr(self._gloo, name)
+        if name in _OF_ONE:  # Gloo has these for several tensors, too, but not in Python
+            works = [method(*each, opts) for each in zip(*given, strict=True)]
+        else:
+            works = [method(*given, opts)]
+        return works, stand_ins.finish
+
+    def _count_gloo(self, name: str, reason: str) -> None:
+        """Count a collective over Gloo. Raises UsageError if that is not allowed."""
         if self._private and name not in _MOVE_NOTHING:
             raise UsageError(
                 f"Gloo would carry this {name} in the clear ({reason}), and the group's sums are "
                 f"private: leave it out, or unset {PRIVATE_KEY_FILE}"
             )
         count(name.strip("_"), GLOO, reason)
-        self._gloo_is_owed |= owed
-        while arguments and arguments[-1] is None:  # options that were left out
-            arguments = arguments[:-1]
-        return getattr(self._below, name)(*arguments, **more)
 
 
-def _checked(gloo: ProcessGroupGloo, store: Store, timeout: timedelta) -> Any:
-    """Return Gloo with PyTorch's checks that all ranks call the same collective on the same shapes."""
-    wrap = dist.distributed_c10d._create_process_group_wrapper  # noqa: SLF001 - no public function
-    return wrap(gloo, "checks", store, gloo.rank(), gloo.size(), timeout)
+_OF_ONE = {"_allgather_base", "_reduce_scatter_base"}
+
+uncompiled(InnetBackend)
 
 
-def _by_gloo(name: str) -> Callable[..., Any]:
-    def carry(self: InnetGroup, *arguments: Any, **more: Any) -> Any:
-        return self._over_gloo(
-            name, "collective", *arguments, owed=name not in _BETWEEN_TWO, **more
+def new_group(
+    store: Store, rank: int, size: int, timeout: timedelta, *, prefix: str = "torch"
+) -> ProcessGroup:
+    """Return a process group with a backend of its own, beside the groups that PyTorch creates.
+
+    Arguments and errors are those of :class:`InnetBackend`.
+    """
+    backend = in_cxx(InnetBackend(store, rank, size, timeout, prefix=prefix), range(size))
+    group = ProcessGroup(store, rank, size)
+    group._set_default_backend(ProcessGroup.BackendType.CUSTOM)  # noqa: SLF001 - as PyTorch does it
+    for device in ("cpu", "cuda"):
+        group._register_backend(  # noqa: SLF001
+            torch.device(device), ProcessGroup.BackendType.CUSTOM, backend
         )
-
-    return _named(carry, name, "over Gloo")
-
-
-def _gather_into_tensors(name: str) -> Callable[..., Any]:
-    def gather(self: InnetGroup, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        call = Gather.into_tensors(_listed(outputs), _listed(inputs), self.size())
-        return self._gather(name, call, (outputs, inputs, opts))
-
-    return _named(gather, name, "through the switch if it can")
+    return group
 
 
-def _scatter_tensors(name: str) -> Callable[..., Any]:
-    def scatter(self: InnetGroup, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        call = Scatter.of_tensors(_listed(outputs), _listed(inputs), self.rank(), self.size())
-        return self._scatter(name, call, (outputs, inputs, opts))
-
-    return _named(scatter, name, "through the switch if it can")
-
-
-def _named(function: Callable[..., Any], name: str, how: str) -> Callable[..., Any]:
-    function.__name__ = name
-    function.__doc__ = f"PyTorch's ``{name}``, {how}."
-    return function
+def in_cxx(backend: InnetBackend, ranks: Sequence[int]) -> Any:
+    """Return the object of C++ for PyTorch's dispatcher, given the group's ranks in the default group."""
+    steps = {after - before for before, after in itertools.pairwise(ranks)}
+    step = next(iter(steps), 1) if len(steps) < 2 else -1
+    size = backend._size  # noqa: SLF001
+    return extension.loaded().Backend(backend, backend._rank, size, ranks[0], step)  # noqa: SLF001
 
 
-_MADE = {
-    **{name: _by_gloo(name) for name in _OVER_GLOO},
-    **{name: _gather_into_tensors(name) for name in (*_GATHERS_INTO_TENSORS, *_GATHERS_COALESCED)},
-    **{name: _scatter_tensors(name) for name in (*_SCATTERS_TENSORS, *_SCATTERS_COALESCED)},
-}
-for _name, _function in _MADE.items():
-    if hasattr(ProcessGroup, _name):
-        setattr(InnetGroup, _name, _function)
-uncompiled(InnetGroup)
-uncompiled(SwitchWork)
+def backend_of(group: ProcessGroup | None) -> InnetBackend | None:
+    """Return the backend of a process group, or None if the group has another backend."""
+    for device in group._device_types if isinstance(group, ProcessGroup) else ():  # noqa: SLF001
+        found: Any = group._get_backend(device)  # noqa: SLF001
+        found = getattr(found, "wrapped_pg", found)  # with TORCH_DISTRIBUTED_DEBUG=DETAIL
+        if isinstance(carrier := getattr(found, "carrier", None), InnetBackend):
+            return carrier
+    return None
 
 
 def _default_rank() -> int:
@@ -367,28 +411,54 @@ def _default_rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def _listed(tensors: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+def _tensors_in(found: Any) -> Iterator[torch.Tensor]:
+    """Yield all tensors in nested lists."""
+    if isinstance(found, torch.Tensor):
+        yield found
+    elif isinstance(found, list | tuple):
+        for each in found:
+            yield from _tensors_in(each)
+
+
+def _changed(found: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return nested lists with other tensors. Numbers stay."""
+    if isinstance(found, torch.Tensor):
+        return change(found)
+    return [_changed(each, change) for each in found] if isinstance(found, list) else found
+
+
+def _interruptible(function: Callable[[], None]) -> None:
+    """Call a function that no signal interrupts, in a thread. A signal interrupts the wait for it."""
+    future: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as problem:  # noqa: BLE001 - whoever waits gets it
+            future.set_exception(problem)
+
+    threading.Thread(target=run, name="innet-gloo", daemon=True).start()
+    future.result()
 
 
 def _known(op: ReduceOp | None) -> ReduceOp:
-    """Return the operation of a call that :meth:`InnetGroup._carry` takes to the switch: it has one."""
+    """Return the operation of a call that :meth:`InnetBackend._carry` takes to the switch: it has one."""
     if op is None:
         raise AssertionError
     return op
 
 
-def _nothing(_: Agent, __: bool) -> "Future[None]":
+def _nothing(_: Agent, **__: Any) -> "Future[None]":
     """Stand for the step of a call that has a reason to go over Gloo: nobody takes it."""
     raise AssertionError
 
 
-_groups: "weakref.WeakSet[InnetGroup]" = weakref.WeakSet()
+_backends: "weakref.WeakSet[InnetBackend]" = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
     """Leave the jobs of groups that a script has not destroyed."""
     leave_jobs()  # before the groups close their agents, which know nothing of the script's exception
-    for group in list(_groups):
-        group.shutdown()
+    for backend in list(_backends):
+        backend.shutdown()

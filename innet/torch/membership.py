@@ -17,6 +17,7 @@ existing job every rank has the token in its environment.
 import contextlib
 import logging
 import uuid
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -24,11 +25,9 @@ from functools import partial
 from typing import Any
 
 from torch.distributed import (  # type: ignore[attr-defined]
-    DebugLevel,
     PrefixStore,
     ProcessGroupGloo,
     Store,
-    get_debug_level,
 )
 
 from innet.errors import ControllerError, InnetError, NoCapacity, UsageError
@@ -37,6 +36,7 @@ from innet.host.fallback import NO_TIMEOUT, GlooFallback
 from innet.host.job import Timeouts
 from innet.host.join import join
 from innet.host.node import Entrance, Node
+from innet.machine.forks import Owner
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connected, translated
 from innet.rpc.tokens import new_token, token_digest
@@ -47,7 +47,6 @@ from innet.torch.nodes import Nodes, node_name
 from innet.torch.settings import Settings
 from innet.wire.layout import MOST_WORKERS
 
-_SILENT_SWITCH = 30.0  # seconds
 _JOB_LEASE = 20  # seconds without a worker, after which the controller deletes a group's job
 _SLOTS = 128  # the controller's default, which the jobs of a group's slices share
 _MEET_WITHIN = 30.0  # seconds
@@ -75,6 +74,9 @@ class GroupMembership:
     `reason` is a word for a metric; :func:`join_job` logs the explanation. `carrier` is that of the
     agent's collectives (:class:`innet.torch.counts.Way`). `gather_job` tells whether large all-gathers
     get a second job: all ranks wish it, and something leaves their node.
+
+    A membership that its group has dropped without leaving ends as well, as soon as the collectives
+    that have been called are done.
     """
 
     def __init__(
@@ -90,9 +92,14 @@ class GroupMembership:
         self.agent, self.reason = agent, reason
         self.carrier, self.gather_job = carrier, gather_job
         self._leave, self._own = leave, own
+        self._owner = Owner(self)
+        # The agent's thread keeps its connection alive. So its cable is free only when it is closed.
+        self._dropped = weakref.finalize(self, _drop, agent, leave)
+        self._dropped.atexit = False
 
     def leave(self) -> None:
         """Leave the job and give back the cable; as the last process of the group, delete the job."""
+        self._dropped.detach()
         self._leave.close()
 
     def abandon(self) -> None:
@@ -100,6 +107,12 @@ class GroupMembership:
         if self._own:
             self._own.over = True
         self.leave()
+
+
+def _drop(agent: Agent | None, leave: contextlib.ExitStack) -> None:
+    if agent:
+        leave.callback(agent.close)  # which lets the calls that have been made finish
+        LINKS.leave_soon(leave)
 
 
 @dataclass
@@ -156,10 +169,9 @@ def join_job(group: GroupContext, environment: Environment) -> GroupMembership:
 
     Raises the InnetErrors that the user has to fix, on every rank.
     """
-    if group.size == 1 or debugging():
+    if group.size == 1:
         Settings.read(environment)
-        reason = "debug" if debugging() else "one_worker"
-        return GroupMembership(None, reason, contextlib.ExitStack())
+        return GroupMembership(None, "one_worker", contextlib.ExitStack())
     with contextlib.closing(Entrance()) as entrance, contextlib.ExitStack() as stack:
         token = new_token()
         settings, message = attempted(partial(_prepare, group, environment, token, entrance))
@@ -205,11 +217,6 @@ def join_for_gathers(group: GroupContext, environment: Environment) -> GroupMemb
         return join_job(further, environment)
     except InnetError as problem:  # on every rank
         return _refused(further, str(problem))
-
-
-def debugging() -> bool:
-    """Return whether PyTorch should check every collective, which it can only do over Gloo."""
-    return get_debug_level() == DebugLevel.DETAIL
 
 
 def _prepare(
@@ -346,7 +353,8 @@ def _join(
     exchanges._set_default_timeout(NO_TIMEOUT)  # noqa: SLF001
     fallback = GlooFallback(part.workers, exchanges, exchanges)
     stack.callback(fallback.close)
-    link = stack.enter_context(LINKS.one_of(settings.links))
+    link = LINKS.take(settings.links)
+    stack.callback(LINKS.give_back, link)
     agent = join(
         settings.controller,
         job,
@@ -358,15 +366,9 @@ def _join(
         timeouts=Timeouts(),
         node=part.node,
     )
-    limit(agent, group.timeout)
+    agent.timeouts.limit(group.timeout.total_seconds())
     stack.callback(agent.close, abandon=True)
     return agent, Message()
-
-
-def limit(agent: Agent, timeout: timedelta) -> None:
-    """Let the agent's all-reduces wait for other workers as long as a group's timeout allows."""
-    seconds = timeout.total_seconds()
-    agent.timeouts.switch, agent.timeouts.workers = min(_SILENT_SWITCH, seconds), seconds
 
 
 def _delete(settings: Settings, name: str) -> None:

@@ -42,7 +42,7 @@ def main(folder: Path, dies_before: int = STEPS) -> None:
             torch.save({"step": step + 1, "model": model.state_dict()}, folder / "writing")
             (folder / "writing").rename(saved)
     by_switch = innet.torch.carried()["allreduce", "switch", ""]
-    term = dist.group.WORLD._membership.agent.term.number
+    term = innet.torch.backend_of(dist.group.WORLD)._membership.agent.term.number
     sums = [f"{parameter.double().sum().item()!r}" for parameter in model.parameters()]
     said = ["rank", rank, "restarts", restarts, "from", first, "term", term, *sums]
     sys.stdout.write(" ".join(map(str, said)) + "\n")

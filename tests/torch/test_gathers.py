@@ -11,7 +11,7 @@ from waiting import WITHIN
 
 from innet.controller.state.registry import Policy
 from innet.rpc import innet_pb2 as pb
-from innet.torch.group import _groups
+from innet.torch.group import _backends
 
 SIZE, SHARD = 3, 20_000
 LANES = 64
@@ -63,7 +63,7 @@ def test_small_all_gathers_need_no_job_of_their_own(tor: Rack, group: Group):
 
 def progress() -> list[pb.Progress]:
     """Return the counters of the group's job, and of the job of its all-gathers if it has one."""
-    [group] = _groups
+    [group] = _backends
     memberships = group._membership, group._gathers._membership
     return [each.agent.progress() for each in memberships if each and each.agent]
 
@@ -114,7 +114,7 @@ def test_a_call_waits_for_those_that_write_what_it_reads(group: Group):
 
 def over_the_switch(rank: int) -> bool:
     """Return whether none of the group's sums has taken the fallback."""
-    [group] = _groups
+    [group] = _backends
     return not any(each.fallback_exchanges for each in progress()) and not group._membership.reason
 
 

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import innet.torch
 from innet.host.ddp import ddp_hook
-from innet.torch.group import InnetGroup
+from innet.torch.group import backend_of
 
 pytestmark = pytest.mark.skipif(not has_gpu(), reason="there is no GPU")
 
@@ -124,9 +124,9 @@ def used_later(rank: int) -> bool:
 
 
 def group_agent() -> Any:
-    world = dist.group.WORLD
-    assert isinstance(world, InnetGroup)
-    return world._membership.agent
+    backend = backend_of(dist.group.WORLD)
+    assert backend
+    return backend._membership.agent
 
 
 def test_results_stay_while_the_callers_stream_reads_them(group: Group):

@@ -162,7 +162,7 @@ def carriers(rank: int) -> set[str]:
 
 
 def sent(rank: int) -> int:
-    return dist.group.WORLD._membership.agent.traffic.packets_sent
+    return innet.torch.backend_of(dist.group.WORLD)._membership.agent.traffic.packets_sent
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def both_ways(rank: int, dtype: torch.dtype, op: Any, size: int) -> list[Any]:
     values[: size // 100] *= 10**6 if dtype.is_floating_point else 1
     results, sent = [], []
     for group in (dist.group.WORLD, plain_group()):
-        mine, agent = values.clone(), group._membership.agent
+        mine, agent = values.clone(), innet.torch.backend_of(group)._membership.agent
         before = agent.traffic.bytes_sent
         dist.all_reduce(mine, op, group)
         results.append(mine)
@@ -312,7 +312,7 @@ def trained(rank: int, steps: int) -> bytes:
 
 
 def fallbacks(rank: int) -> bool:
-    return dist.group.WORLD._membership.agent.fallbacks.get("switch", 0) > 0
+    return innet.torch.backend_of(dist.group.WORLD)._membership.agent.fallbacks.get("switch", 0) > 0
 
 
 def test_nodes_of_equal_size_are_found_by_name():
