@@ -35,6 +35,9 @@ class JsonObject:
     ) -> None:
         self._content, self._parent, self._key, self._index = content, parent, key, index
 
+    def __repr__(self) -> str:
+        return repr(self._content)
+
     def has(self, key: str) -> bool:
         """Return whether there is such a part, and it is not null."""
         return self._content.get(key) is not None

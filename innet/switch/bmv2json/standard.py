@@ -7,8 +7,8 @@ their own. The reader gives every program all fields under v1model's names.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from innet.switch import ir
-from innet.switch.bmv2json.document import JsonObject
+from innet.switch import ir, limits
+from innet.switch.bmv2json.document import JsonObject, malformed
 
 _INTRINSIC = frozenset(
     """ingress_global_timestamp egress_global_timestamp mcast_grp egress_rid priority""".split()
@@ -59,10 +59,11 @@ def _owner(field: str) -> str:
 def _aliases(document: JsonObject, headers: Mapping[str, ir.Header]) -> Iterable[tuple[str, Place]]:
     for row in document.items("field_aliases"):
         match row:
-            case [str() as name, [str() as header, str() as field]] if _has(headers, header, field):
-                yield name, (header, field)
+            case [str() as name, [str() as header, str() as field]]:
+                if _has(headers, header, field):
+                    yield name, (header, field)
             case _:
-                raise document.error(f"field_aliases: {row!r} names no field of the program")
+                raise malformed(f"field_aliases: {limits.shown(row)} is not a name and a field")
 
 
 def _has(headers: Mapping[str, ir.Header], header: str, field: str) -> bool:
