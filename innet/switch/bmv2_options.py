@@ -1,4 +1,4 @@
-"""The options of BMv2's simple_switch_grpc that innet-switch ignores, or that it wants in another form."""
+"""The options of BMv2's simple_switch_grpc that innet-switch ignores or wants in another form."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -77,6 +77,18 @@ CONSTRUCTS: dict[str, Callable[[dict[str, Any]], object]] = {
     ),
     "parser operation 'skip'": lambda d: first_parser_operation(d).update(op="skip"),
     "extracting a union": lambda d: first_parser_operation(d)["parameters"][0].update(type="union"),
+    "saturating fields of P4_14": lambda d: d["header_types"][-1].update(
+        fields=[["level", 8, False, True]]
+    ),
+    "the length expressions of P4_14": lambda d: d["header_types"][-1].update(
+        fields=[["options", "*"]], max_length=8, length_exp={"type": "hexstr", "value": "0x8"}
+    ),
+    "checksums of type 'ipv4' are not supported: compile the program again": (
+        lambda d: d["checksums"][0].update(type="ipv4")
+    ),
+    "so it is for the architecture PSA: write it for v1model": lambda d: next(
+        each for each in d["headers"] if each["name"] == "standard_metadata"
+    ).update(name="psa_ingress_input_metadata"),
     "operator '%'": lambda d: first_condition(d).update(op="%"),
 }
 
