@@ -2,13 +2,16 @@
 
 import sys
 from contextlib import ExitStack, closing
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
+import structlog
 import typer
 
 from innet.errors import UsageError
+from innet.switch.bmv2_options import translated
 from innet.switch.constants import MAX_PORTS
 from innet.switch.pcap import capture
 from innet.switch.serving import (
@@ -28,7 +31,7 @@ from innet.switch.serving import (
     serve_until_stopped,
 )
 from innet.telemetry import logs
-from innet.terminal.app import run
+from innet.terminal.app import print_error, run
 from innet.terminal.options import (
     HELP_ON,
     LogFormat,
@@ -38,6 +41,28 @@ from innet.terminal.options import (
     Version,
 )
 from innet.terminal.signals import INTERRUPTS
+
+_log = structlog.get_logger("innet.switch")
+
+
+class LogLevel(StrEnum):
+    """The levels of BMv2's log."""
+
+    TRACE = "trace"
+    DEBUG = "debug"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+    OFF = "off"
+
+
+_WITH_STEPS = (LogLevel.TRACE, LogLevel.DEBUG)
+"""The levels at which a packet's steps are logged."""
+
+_WITH_MESSAGES = (*_WITH_STEPS, LogLevel.INFO)
+"""The levels at which the program's own messages are logged to a file."""
+
+_NOWHERE = -1
 
 app = typer.Typer(context_settings=HELP_ON, pretty_exceptions_enable=False)
 
@@ -79,15 +104,24 @@ def switch(
     log_console: Annotated[
         bool, typer.Option("--log-console", help="Log every step of every packet.")
     ] = False,
+    log_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Log every step of every packet to this file."),
+    ] = None,
+    log_level: Annotated[
+        LogLevel,
+        typer.Option("-L", "--log-level", help="Log steps of packets only with trace or debug."),
+    ] = LogLevel.TRACE,
     pcap: Annotated[
         Path | None,
         typer.Option(
-            metavar="[=FOLDER]",
+            metavar="[FOLDER]",
             help="Capture the packets of each interface X in X_in.pcap and X_out.pcap.",
         ),
     ] = None,
     log_format: LogFormatted = LogFormat.TEXT,
     verbose: Verbose = False,
+    ignored: Annotated[list[str], typer.Option("--ignored-option", hidden=True)] = [],  # noqa: B006
     version: Version = False,  # noqa: ARG001 - its callback does it
 ) -> None:
     """Run a P4 program (v1model) on network interfaces, programmed through P4Runtime.
@@ -110,6 +144,10 @@ def switch(
 
     raise_descriptor_limit()  # each worker with shared memory needs some for each core
     logs.configure(verbose=verbose, log_format=log_format)
+    if ignored:
+        _log.warning("these options of BMv2 have no effect here", options=" ".join(ignored))
+    if log_console and log_file:
+        raise UsageError("--log-console and --log-file exclude each other")
     if bool(json) == no_p4:
         raise UsageError("give a program's JSON, or --no-p4 to have P4Runtime bring it")
     _check_numbers(cpu_port, drop_port)
@@ -123,17 +161,22 @@ def switch(
         keep=keep_generated,
         seed=seed,
         priority_queues=priority_queues,
-        tracing=log_console,
+        tracing=(log_console or bool(log_file)) and log_level in _WITH_STEPS,
         cores=cores,
     )
     arbitration = Arbitration(device_id)
     with ExitStack() as stack:
-        ports = open_ports(interface, {cpu_port, drop_port}, stack)
-        if pcap:
-            capture(pcap, ports)
-        device = Device(ports, cpu_port, arbitration.send, make_engine)
-        stack.pop_all()  # from here on the device closes the ports
-    with closing(device):
+        if log_file:
+            log = stack.enter_context(_opened(log_file)).fileno()
+            make_engine = partial(make_engine, log=log if log_level in _WITH_MESSAGES else _NOWHERE)
+        with ExitStack() as opened:
+            ports = open_ports(interface, {cpu_port, drop_port}, opened)
+            if pcap:
+                capture(pcap, ports)
+            device = stack.enter_context(
+                closing(Device(ports, cpu_port, arbitration.send, make_engine))
+            )
+            opened.pop_all()  # from here on the device closes the ports
         if json:
             device.load(_read(json))
         serve_until_stopped(P4RuntimeService(device, arbitration), endpoint, metrics_address)
@@ -147,6 +190,13 @@ def _check_numbers(cpu_port: int, drop_port: int) -> None:
         raise UsageError(f"--cpu-port and --drop-port are both {cpu_port}: they have to differ")
 
 
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("ab", buffering=0)
+    except OSError as problem:
+        raise UsageError(f"cannot write {path}: {problem.strerror}") from None
+
+
 def _read(json: Path) -> bytes:
     try:
         return json.read_bytes()
@@ -155,11 +205,11 @@ def _read(json: Path) -> bytes:
 
 
 def main() -> None:
-    """Run the command.
-
-    A bare ``--`` is skipped, because BMv2 wants one before its target's options. ``--pcap`` without
-    ``=FOLDER`` uses the working folder.
-    """
+    """Run the command. It also takes the command lines of BMv2's simple_switch_grpc."""
     INTERRUPTS.catch()
-    arguments = [argument for argument in sys.argv[1:] if argument != "--"]
-    run(app, ["--pcap=." if each == "--pcap" else each for each in arguments])
+    try:
+        arguments, ignored = translated(sys.argv[1:])
+    except UsageError as problem:
+        print_error(problem)
+        sys.exit(problem.exit_code)
+    run(app, [*arguments, *(f"--ignored-option={each}" for each in dict.fromkeys(ignored))])

@@ -2,13 +2,15 @@
 
 import itertools
 import struct
+from collections.abc import Callable
 
+import pytest
 from checksums import crc16
 from p4runtime_client import Names, update_errors
 from switches import Switch, ask, receive
-from tiny_programs import program
+from tiny_programs import Program, program
 
-from innet.p4runtime import code_pb2
+from innet.p4runtime import code_pb2, p4info_pb2
 from innet.p4runtime import p4runtime_pb2 as p4rt
 
 # -- action profiles -------------------------------------------------------------------------------
@@ -143,6 +145,94 @@ def test_members_groups_and_references_that_make_no_sense_are_refused(controller
     assert controller.read(WAYS.group(0)) == [WAYS.group(1, (1, 2), max_size=5)]
     controller.configure(SHARED.program)
     assert update_errors(controller.insert, SHARED.group(1))[0][0] == code_pb2.INVALID_ARGUMENT
+
+
+# -- sizes and watched ports -----------------------------------------------------------------------
+
+
+def limited(size: int, largest: int = 0, **semantics: object) -> Program:
+    """Return the program with a selector of another size."""
+    info = p4info_pb2.P4Info()
+    info.CopyFrom(WAYS.program.p4info)
+    profile = info.action_profiles[0]
+    profile.size, profile.max_group_size = size, largest
+    for name, value in semantics.items():
+        getattr(profile, name).CopyFrom(value)
+    return Program(WAYS.program.json, info)
+
+
+def codes(call: Callable[..., object], *entities: p4rt.Entity) -> list[int]:
+    return [code for code, _ in update_errors(call, *entities)]
+
+
+INVALID, EXHAUSTED = [code_pb2.INVALID_ARGUMENT], [code_pb2.RESOURCE_EXHAUSTED]
+SUM_OF_WEIGHTS = p4info_pb2.ActionProfile.SumOfWeights()
+
+
+@pytest.mark.parametrize("semantics", [{}, {"sum_of_weights": SUM_OF_WEIGHTS}])
+def test_a_selectors_size_limits_the_weights_of_all_groups_and_not_the_members(
+    controller, semantics
+):
+    controller.configure(limited(5, 3, **semantics))
+    controller.insert(*(WAYS.member(number, "send", way=number) for number in range(1, 8)))
+    controller.insert(WAYS.group(1, (1, 3), max_size=3), WAYS.group(2, (2, 1), max_size=3))
+    assert codes(controller.modify, WAYS.group(1, (1, 4), max_size=3)) == EXHAUSTED
+    assert codes(controller.insert, WAYS.group(3, (3, 2), max_size=3)) == EXHAUSTED
+    assert codes(controller.modify, WAYS.group(2, (2, 3), max_size=3)) == EXHAUSTED
+    controller.modify(WAYS.group(2, (2, 2), max_size=3))
+    controller.delete(WAYS.group(1))
+    controller.insert(WAYS.group(3, (3, 2), (4, 1), max_size=3))
+
+
+def test_with_sum_of_members_a_size_limits_the_members_of_groups(controller):
+    semantics = p4info_pb2.ActionProfile.SumOfMembers(max_member_weight=100)
+    controller.configure(limited(3, 2, sum_of_members=semantics))
+    controller.insert(*(WAYS.member(number, "send", way=number) for number in range(1, 8)))
+    controller.insert(WAYS.group(1, (1, 100), (2, 50), max_size=2))
+    assert codes(controller.insert, WAYS.group(2, (3, 101), max_size=2)) == INVALID
+    too_many = WAYS.group(1, (1, 1), (2, 1), (3, 1), max_size=2)
+    assert codes(controller.modify, too_many) == EXHAUSTED
+    assert codes(controller.insert, WAYS.group(2, (3, 1), (4, 1), max_size=2)) == EXHAUSTED
+    controller.insert(WAYS.group(2, (3, 100), max_size=2))
+
+
+def test_a_selectors_size_counts_the_sets_of_actions_too(controller):
+    controller.configure(limited(4, 3))
+    controller.insert(WAYS.shot(1, (1, 1), (2, 2)))
+    assert codes(controller.insert, WAYS.shot(2, (1, 4))) == INVALID
+    assert codes(controller.insert, WAYS.shot(2, (1, 2))) == EXHAUSTED
+    controller.modify(WAYS.shot(1, (3, 3)))  # it takes the place of the set that it replaces
+    controller.modify(WAYS.shot(1, (3, 2)))
+    controller.insert(WAYS.shot(2, (1, 2)))
+    semantics = p4info_pb2.ActionProfile.SumOfMembers(max_member_weight=2)
+    controller.configure(limited(0, 2, sum_of_members=semantics))
+    controller.insert(WAYS.shot(1, (1, 2), (1, 2)))
+    for wrong in (WAYS.shot(2, (1, 3)), WAYS.shot(2, (1, 1), (2, 1), (3, 1))):
+        assert codes(controller.insert, wrong) == INVALID
+
+
+def test_a_profile_without_a_selector_holds_as_many_members_as_its_size(controller):
+    info = p4info_pb2.P4Info()
+    info.CopyFrom(SHARED.program.p4info)
+    info.action_profiles[0].size = 2
+    controller.configure(Program(SHARED.program.json, info))
+    controller.insert(SHARED.member(1, "double"), SHARED.member(2, "double"))
+    assert codes(controller.insert, SHARED.member(3, "double")) == EXHAUSTED
+
+
+def test_no_port_is_watched_if_watch_is_0_or_watch_port_is_empty(switch, controller):
+    controller.configure(WAYS.program)
+    controller.insert(WAYS.member(1, "send", way=1), WAYS.member(2, "send", way=2))
+    group = WAYS.group(1, (1, 1), (2, 1))
+    group.action_profile_group.members[0].watch = 0
+    group.action_profile_group.members[1].watch_port = b""
+    controller.insert(group, WAYS.entry("routes", {"key": 1}, group=1))
+    assert controller.read(WAYS.group(0)) == [group]
+    assert ways_of(switch, 1) == [chosen(flow, [1, 2]) for flow in FLOWS]
+    group.action_profile_group.group_id = 2
+    for watched in ({"watch": 1}, {"watch_port": b"\1"}):
+        group.action_profile_group.members[0].MergeFrom(p4rt.ActionProfileGroup.Member(**watched))
+        assert codes(controller.insert, group) == [code_pb2.UNIMPLEMENTED]
 
 
 # -- selectors -------------------------------------------------------------------------------------

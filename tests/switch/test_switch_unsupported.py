@@ -33,8 +33,9 @@ def refused(change: Callable[[dict[str, Any]], object]) -> str:
 
 
 def test_externs_of_other_architectures_are_refused_by_name():
-    said = refused(lambda document: document["extern_instances"].append({}))
-    assert said == "extern instances are not supported"
+    instance = {"name": "ingress.counts", "id": 0, "type": "Counter"}
+    said = refused(lambda document: document["extern_instances"].append(instance))
+    assert said == "extern instances are not supported: ingress.counts of type Counter"
 
 
 def test_a_header_of_the_last_union_of_a_stack_is_refused_by_name():
@@ -74,8 +75,20 @@ CONSTRUCTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "more than one varbit": lambda d: d["header_types"][-1].update(
         fields=[["options", "*"], ["more", "*"]], max_length=8
     ),
-    "parser operation 'shift'": lambda d: first_parser_operation(d).update(op="shift"),
+    "parser operation 'skip'": lambda d: first_parser_operation(d).update(op="skip"),
     "extracting a union": lambda d: first_parser_operation(d)["parameters"][0].update(type="union"),
+    "saturating fields of P4_14": lambda d: d["header_types"][-1].update(
+        fields=[["level", 8, False, True]]
+    ),
+    "the length expressions of P4_14": lambda d: d["header_types"][-1].update(
+        fields=[["options", "*"]], max_length=8, length_exp={"type": "hexstr", "value": "0x8"}
+    ),
+    "checksums of type 'ipv4' are not supported: compile the program again": (
+        lambda d: d["checksums"][0].update(type="ipv4")
+    ),
+    "so it is for the architecture PSA: write it for v1model": lambda d: next(
+        each for each in d["headers"] if each["name"] == "standard_metadata"
+    ).update(name="psa_ingress_input_metadata"),
     "operator '%'": lambda d: first_condition(d).update(op="%"),
 }
 

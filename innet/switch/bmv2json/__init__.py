@@ -43,8 +43,11 @@ def _without_collector() -> Iterator[None]:
 
 
 def _load(document: JsonObject) -> ir.Program:
-    if document.items("extern_instances"):
-        raise UnsupportedProgram("extern instances are not supported")
+    for each in document.nodes("extern_instances"):
+        raise UnsupportedProgram(
+            f"extern instances are not supported: {each.optional_text('name')} of type "
+            f"{each.optional_text('type')}"
+        )
     packet = Packet(document)
     externs = Externs(document, packet)
     reader = Actions(packet, externs)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from innet.errors import UnsupportedProgram
 from innet.switch import ir, limits
 from innet.switch.bmv2json.document import JsonObject
-from innet.switch.bmv2json.expressions import Expressions
+from innet.switch.bmv2json.expressions import Expressions, operation
 from innet.switch.bmv2json.externs import Externs
 from innet.switch.bmv2json.packet import Packet
 
@@ -44,6 +44,23 @@ _ARGUMENTS = {
 }
 """The primitives, each with the kinds of its arguments, or None if these do not matter."""
 
+_RENAMED = {"modify_field": "assign", "copy_header": "assign_header"}
+"""P4_14's names of primitives."""
+
+_ARITHMETIC = {
+    "add_to_field": "+",
+    "subtract_from_field": "-",
+    "add": "+",
+    "subtract": "-",
+    "bit_and": "&",
+    "bit_or": "|",
+    "bit_xor": "^",
+    "shift_left": "<<",
+    "shift_right": ">>",
+}
+"""P4_14's primitives that assign the result of an operator."""
+
+_IN_PLACE = frozenset({"add_to_field", "subtract_from_field"})
 _COPIES = frozenset({"assign_header", "assign_header_stack", "assign_union", "assign_union_stack"})
 _ONLY_IN_ACTIONS = frozenset({"_jump", "_jump_if_zero", "exit", "assert", "assume"})
 
@@ -103,12 +120,24 @@ class _Steps:
     def read(self, node: JsonObject) -> ir.Primitive:
         place = source(node)
         try:
-            return ir.Primitive(node.text("op"), self._arguments(node, place), place)
+            return self._primitive(node, place)
         except UnsupportedProgram as problem:
             raise UnsupportedProgram(f"{place.prefix}{problem}") from None
 
-    def _arguments(self, node: JsonObject, place: ir.SourceLocation) -> tuple[Argument, ...]:
+    def _primitive(self, node: JsonObject, place: ir.SourceLocation) -> ir.Primitive:
         op = node.text("op")
+        if op in _ARITHMETIC:
+            parameters = expect(node, 2 if op in _IN_PLACE else 3)
+            target = self._expressions.target(parameters[0])
+            left, right = map(self._expressions.read, parameters[-2:])
+            value = operation(_ARITHMETIC[op], (left, right))
+            return ir.Primitive("assign", (target, value), place)
+        op = _RENAMED.get(op, op)
+        return ir.Primitive(op, self._arguments(node, op, place), place)
+
+    def _arguments(
+        self, node: JsonObject, op: str, place: ir.SourceLocation
+    ) -> tuple[Argument, ...]:
         if op == "log_msg":
             return self._log_arguments(*expect(node, 2))
         if op in ("assert", "assume"):
@@ -157,6 +186,8 @@ class _Steps:
             raise node.error(f"its type is {node.get('type')!r}, not {kind!r}")
         name = node.text("value")
         node.look_up(name, self._named[kind], kind.replace("_", " "))
+        if kind == "header":
+            self._packet.whole(name)
         return ir.Name(kind, name)  # type: ignore[arg-type]
 
     def _check_types(self, node: JsonObject, target: Argument, origin: Argument) -> None:
@@ -185,8 +216,11 @@ def source(node: JsonObject) -> ir.SourceLocation:
     if not node.has("source_info"):
         return ir.SourceLocation()
     info = node.node("source_info")
-    line = info.number("line", limits.MAX_ID)
-    return ir.SourceLocation(info.text("filename"), line, info.text("source_fragment"))
+    return ir.SourceLocation(
+        info.optional_text("filename") or "",
+        info.optional_number("line", limits.MAX_ID),
+        info.optional_text("source_fragment") or "",
+    )
 
 
 def expect(node: JsonObject, count: int) -> list[JsonObject]:

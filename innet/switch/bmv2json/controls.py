@@ -1,5 +1,6 @@
 """The reader of the pipelines: tables and conditions, and the way from each to the next."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from innet.errors import UnsupportedProgram
@@ -8,10 +9,10 @@ from innet.switch.bmv2json import entries
 from innet.switch.bmv2json.actions import source
 from innet.switch.bmv2json.document import JsonObject, unique
 from innet.switch.bmv2json.expressions import Expressions
-from innet.switch.bmv2json.externs import Externs
+from innet.switch.bmv2json.externs import OLD_PROFILE, Externs
 from innet.switch.bmv2json.packet import Packet
 
-_MATCHES = ("exact", "lpm", "ternary", "optional", "range")
+_MATCHES = ("exact", "lpm", "ternary", "optional", "range", "valid")
 _TABLES = ("simple", "indirect", "indirect_ws")
 _HIT, _MISS = "__HIT__", "__MISS__"
 
@@ -68,6 +69,8 @@ class _Tables:
         self._packet, self._externs = packet, externs
         self._expressions = Expressions(packet)
         self._actions = {each.id: each for each in actions}
+        names = Counter(each.name for each in self._actions.values())
+        self._by_name = {each.name: each for each in actions if names[each.name] == 1}
         self._counters = {each.table: name for name, each in externs.counters.items()}
         self._direct_meters = {name: name for name, each in externs.meters.items() if each.target}
 
@@ -108,7 +111,11 @@ class _Tables:
         match = node.get("match_type")
         if match not in _MATCHES:
             raise UnsupportedProgram(f"table {table}: {match!r} matches are not supported")
-        ref = self._expressions.field(node, "target")
+        if match == "valid":  # P4_14's test of a header
+            match, header = "exact", self._packet.header(node, node.get("target"))
+            ref = ir.FieldRef(header, ir.VALID)
+        else:
+            ref = self._expressions.field(node, "target")
         kind = self._packet.field_type(ref)
         if kind.varbit:
             raise UnsupportedProgram(f"table {table}: the varbit {ref.field} cannot be matched")
@@ -121,6 +128,8 @@ class _Tables:
     def _actions_of(self, node: JsonObject) -> dict[str, ir.Action]:
         """Return a table's actions by the names that the table has for them."""
         names, ids = node.texts("actions"), node.numbers("action_ids", limits.MAX_ID)
+        if not ids:  # as in versions before 2.5 of the format
+            return {each: node.look_up(each, self._by_name, "action") for each in names}
         counts = {len(names), len(ids), len(set(ids))}
         if len(counts) > 1 or not self._actions.keys() >= set(ids):
             raise node.error(
@@ -142,7 +151,8 @@ class _Tables:
             )
         if kind == "simple":
             return None
-        return node.known("action_profile", self._externs.profiles, "action profile").name
+        key = "action_profile" if node.has("action_profile") else OLD_PROFILE
+        return node.known(key, self._externs.profiles, "action profile").name
 
 
 def _next_by_action(

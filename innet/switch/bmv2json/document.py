@@ -35,6 +35,9 @@ class JsonObject:
     ) -> None:
         self._content, self._parent, self._key, self._index = content, parent, key, index
 
+    def __repr__(self) -> str:
+        return repr(self._content)
+
     def has(self, key: str) -> bool:
         """Return whether there is such a part, and it is not null."""
         return self._content.get(key) is not None
@@ -86,6 +89,10 @@ class JsonObject:
         """Return the width in bits of something that messages call `name`."""
         return limits.width(name, self._present(key, f"{name}: the width in bits"))
 
+    def optional_number(self, key: str, maximum: int) -> int:
+        """Return a whole number from 0 to `maximum`, or 0 if it is null or missing."""
+        return self.number(key, maximum) if self.has(key) else 0
+
     def hexadecimal(self, key: str) -> int:
         """Return a number that is written as a hexadecimal string. It may be negative."""
         return self.as_hexadecimal(key, self.text(key))
@@ -107,14 +114,14 @@ class JsonObject:
         return value
 
     def items(self, key: str) -> list[Any]:
-        """Return a list, with a JsonObject for each object in it. A missing list is empty."""
-        if not isinstance(self._content.get(key, []), list):
+        """Return a list, with a JsonObject for each object in it. Without one, the list is empty."""
+        if self.has(key) and not isinstance(self._content[key], list):
             raise self._wrong(key, "a list")
         found: list[Any] = self.get(key) or []
         return found
 
     def nodes(self, key: str) -> "list[JsonObject]":
-        """Return a list of objects. A missing list is empty."""
+        """Return a list of objects. Without one, the list is empty."""
         nodes = self.items(key)
         if not all(isinstance(each, JsonObject) for each in nodes):
             raise self._wrong(key, "a list of objects")
@@ -163,7 +170,7 @@ class JsonObject:
 def parse(text: str | bytes) -> JsonObject:
     """Return the root of a BMv2 JSON document. Raises UnsupportedProgram."""
     try:
-        content = json.loads(text)
+        content = json.loads(text, strict=False)  # p4c copies line breaks of the source
     except RecursionError:
         raise malformed(_TOO_DEEP) from None
     except ValueError as problem:

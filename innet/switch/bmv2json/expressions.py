@@ -18,6 +18,8 @@ _OPERANDS = {
 
 _TO_WIDTH = frozenset({"two_comp_mod", "usat_cast", "sat_cast"})
 _SHIFTS = frozenset({"<<", ">>"})
+_SIGNS = frozenset({"+", "-"})
+"""The operators that may have only a right operand."""
 
 
 class Expressions:
@@ -114,24 +116,34 @@ class Expressions:
                 stacks: dict[str, Any] = {**self._packet.stacks, **self._packet.union_stacks}
                 right = node.node("right")
                 return ir.LastIndex(right.known("value", stacks, "header stack").name)
+            case "valid":
+                right = node.node("right")
+                header = self._packet.header(right, right.get("value"))
+                return ir.Op("d2b", (ir.FieldRef(header, ir.VALID),))
             case "valid_union":
                 right = node.node("right")
                 return ir.UnionValidity(right.known("value", self._packet.unions, "union").name)
         if op not in _OPERANDS:
             raise UnsupportedProgram(f"operator {op!r} is not supported")
-        operands = tuple(self.read(node.node(key)) for key in _OPERANDS[op])
-        match op, operands:
-            case "&", (ir.Op("&", (inner, ir.Const(mask))), ir.Const(other)):
-                return ir.Op("&", (inner, ir.Const(mask & other)))  # a cast, or a cast of a cast
-            case op, (_, ir.Const(bits)) if op in _TO_WIDTH:
-                limits.width(op, bits, minimum=1)
-            case op, _ if op in _TO_WIDTH:
-                raise UnsupportedProgram(f"{op}: the width has to be a constant")
-            case op, (_, ir.Const(distance)) if op in _SHIFTS and distance < 0:
-                raise UnsupportedProgram(
-                    f"a shift by {limits.shown(distance)}, which is negative, is not supported"
-                )
-        return ir.Op(op, operands)
+        if op in _SIGNS and not node.has("left"):
+            return operation(op, (ir.Const(0), self.read(node.node("right"))))
+        return operation(op, tuple(self.read(node.node(key)) for key in _OPERANDS[op]))
+
+
+def operation(op: str, operands: tuple[ir.Expr, ...]) -> ir.Expr:
+    """Return the expression of an operator. Raises UnsupportedProgram if it cannot be computed."""
+    match op, operands:
+        case "&", (ir.Op("&", (inner, ir.Const(mask))), ir.Const(other)):
+            return ir.Op("&", (inner, ir.Const(mask & other)))  # a cast, or a cast of a cast
+        case op, (_, ir.Const(bits)) if op in _TO_WIDTH:
+            limits.width(op, bits, minimum=1)
+        case op, _ if op in _TO_WIDTH:
+            raise UnsupportedProgram(f"{op}: the width has to be a constant")
+        case op, (_, ir.Const(distance)) if op in _SHIFTS and distance < 0:
+            raise UnsupportedProgram(
+                f"a shift by {limits.shown(distance)}, which is negative, is not supported"
+            )
+    return ir.Op(op, operands)
 
 
 def innermost(node: JsonObject) -> JsonObject:

@@ -10,6 +10,9 @@ _HASHES = frozenset(
     """crc16 crc32 crc8_custom crc16_custom crc32_custom crc64_custom crcCCITT csum16 cksum16 xor16
     xor32 identity xxh64 random""".split()
 )
+OLD_PROFILE = "act_prof_name"
+"""The key of a table's own action profile in the first versions of the format."""
+
 _MAX_LIST_ID = (1 << 16) - 1
 _MAX_CHECKSUM_BITS = 64
 
@@ -37,7 +40,10 @@ class Externs:
         profiles = [
             self._profile(each)
             for pipeline in document.nodes("pipelines")
-            for each in pipeline.nodes("action_profiles")
+            for each in (
+                *pipeline.nodes("action_profiles"),
+                *(table for table in pipeline.nodes("tables") if _has_own_profile(table)),
+            )
         ]
         self.profiles = unique(
             ((each.name, each) for each in profiles), "action profiles with the name"
@@ -74,14 +80,21 @@ class Externs:
             case "hexstr":
                 return ir.Const(node.hexadecimal("value")), node.width("bitwidth", "a hash's input")
             case "header":
-                return ir.Name("header", self._packet.header(node, node.get("value")))
+                return ir.Name(
+                    "header", self._packet.whole(self._packet.header(node, node.get("value")))
+                )
         raise UnsupportedProgram(f"hash inputs of type {kind!r} are not supported")
 
     def _profile(self, node: JsonObject) -> ir.Profile:
         selector = self._calculation(node.node("selector")) if node.has("selector") else None
-        return ir.Profile(node.text("name"), selector)
+        name = node.optional_text(OLD_PROFILE) or node.text("name")
+        return ir.Profile(name, selector)
 
     def _checksum(self, node: JsonObject) -> ir.Checksum:
+        if node.get("type") == "ipv4":
+            raise UnsupportedProgram(
+                "checksums of type 'ipv4' are not supported: compile the program again with p4c-bm2-ss"
+            )
         if node.get("type") != "generic":
             raise UnsupportedProgram(f"checksums of type {node.get('type')!r} are not supported")
         calculation = node.known("calculation", self.calculations, "calculation")
@@ -104,17 +117,20 @@ class Externs:
         )
 
     def _field_lists(self, document: JsonObject, key: str) -> tuple[ir.FieldList, ...]:
-        lists = [self._field_list(each) for each in document.nodes(key)]
+        lists = [self._field_list(each, key) for each in document.nodes(key)]
         return tuple(unique(((each.id, each) for each in lists), f"{key} with the id").values())
 
-    def _field_list(self, node: JsonObject) -> ir.FieldList:
+    def _field_list(self, node: JsonObject, key: str) -> ir.FieldList:
         name = node.text("name")
-        for each in node.nodes("elements"):
+        elements = node.nodes("elements")
+        if key == "field_lists":  # a copy of a packet keeps fields, and a constant is none
+            elements = [each for each in elements if each.get("type") != "hexstr"]
+        for each in elements:
             if each.get("type") != "field":
                 raise UnsupportedProgram(
                     f"field list {name}: elements of type {each.get('type')!r} are not supported"
                 )
-        fields = (self._expressions.field(each, "value") for each in node.nodes("elements"))
+        fields = (self._expressions.field(each, "value") for each in elements)
         return ir.FieldList(node.number("id", _MAX_LIST_ID), name, tuple(fields))
 
 
@@ -128,6 +144,10 @@ def _counter(node: JsonObject) -> ir.Counter:
     if node.flag("is_direct", default=False):
         return ir.Counter(name, 0, node.text("binding"))
     return ir.Counter(name, _size(node, f"counter {name}"), None)
+
+
+def _has_own_profile(table: JsonObject) -> bool:
+    return table.has(OLD_PROFILE) and not table.has("action_profile")
 
 
 def _size(node: JsonObject, name: str) -> int:

@@ -1,12 +1,16 @@
 """The reader of headers: their types and instances, and the stacks and unions of them."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeVar
 
 from innet.errors import UnsupportedProgram
 from innet.switch import ir, limits
+from innet.switch.bmv2json import standard
 from innet.switch.bmv2json.document import JsonObject, malformed, unique
+
+_ARCHITECTURES = ("psa_", "pna_")
 
 Group = TypeVar("Group", ir.Header, ir.Stack, ir.Union)
 
@@ -20,10 +24,26 @@ class Packet:
             "header types with the name",
         )
         headers = document.nodes("headers")
+        extracted = set(_extracted(document))
         self.headers = _named(
-            (_header(each, each.known("header_type", types, "header type")) for each in headers),
+            (
+                _header(each, each.known("header_type", types, "header type"), extracted)
+                for each in headers
+            ),
             "headers",
         )
+        standard_metadata = self.headers.get(ir.STANDARD_METADATA)
+        if not standard_metadata:
+            raise UnsupportedProgram(_other_architecture(self.headers))
+        self.headers[ir.STANDARD_METADATA] = replace(standard_metadata, metadata=True)
+        self._moved = standard.elsewhere(document, self.headers)
+        served = {
+            field: self.headers[header].field(name) for (header, name), field in self._moved.items()
+        }
+        kinds = {each.text("name"): each.text("header_type") for each in headers}
+        for name, kind in kinds.items():
+            if kind == kinds[ir.STANDARD_METADATA]:
+                self.headers[name] = standard.complete(self.headers[name], served)
         validity = ir.FieldType(ir.VALID, 1)
         self._fields = {
             name: {ir.VALID: validity, **{each.name: each for each in header.fields}}
@@ -61,7 +81,18 @@ class Packet:
     def field(self, node: JsonObject, header: str | ir.Element, name: object) -> ir.FieldRef:
         """Return a field of a header. Raises UnsupportedProgram if there is no such field."""
         fields = self._fields[self.type_of(header).name]
-        return ir.FieldRef(header, node.look_up(name, fields, "field").name)
+        found = node.look_up(name, fields, "field").name
+        if isinstance(header, str) and (header, found) in self._moved:
+            return ir.FieldRef(ir.STANDARD_METADATA, self._moved[header, found])
+        return ir.FieldRef(header, found)
+
+    def whole(self, header: str) -> str:
+        """Return the name of a header that is used as a whole. Raises UnsupportedProgram."""
+        if any(header == each for each, _ in self._moved):
+            raise UnsupportedProgram(
+                f"{header} has fields of {ir.STANDARD_METADATA}, so only its fields can be used"
+            )
+        return header
 
     def form(self, name: str | ir.Element) -> object:
         """Return a value that is equal for headers, stacks or unions of the same type."""
@@ -129,11 +160,12 @@ class Packet:
             for name, _ in members:
                 if self.headers[name].metadata:
                     raise malformed(f"the metadata {name!r} are in a stack or a union")
-        standard = self.headers.get(ir.STANDARD_METADATA)
-        if not standard or not standard.metadata:
-            raise UnsupportedProgram(
-                f"the program has no {ir.STANDARD_METADATA}: write it for the architecture v1model"
-            )
+
+
+def _other_architecture(headers: Iterable[str]) -> str:
+    found = sorted({each.split("_")[0] for each in headers if each.startswith(_ARCHITECTURES)})
+    what = f"is for the architecture {found[0].upper()}" if found else "is for another architecture"
+    return f"the program has no {ir.STANDARD_METADATA}, so it {what}: write it for v1model"
 
 
 def _named(things: Iterable[Group], what: str) -> dict[str, Group]:
@@ -147,13 +179,26 @@ def _by_id(nodes: list[JsonObject], what: str) -> dict[int, str]:
     )
 
 
-def _header(node: JsonObject, header_type: JsonObject) -> ir.Header:
+def _extracted(document: JsonObject) -> Iterable[str]:
+    """Yield the names of the headers that the parser extracts."""
+    for parser in document.nodes("parsers"):
+        for state in parser.nodes("parse_states"):
+            for step in state.nodes("parser_ops"):
+                match step.get("op"), step.get("parameters"):
+                    case "extract" | "extract_VL", [JsonObject() as target, *_]:
+                        if target.get("type") == "regular":
+                            yield target.text("value")
+
+
+def _header(node: JsonObject, header_type: JsonObject, extracted: set[str]) -> ir.Header:
     name = node.text("name")
     fields = [*_fields(header_type)]
     if sum(each.varbit for each in fields) > 1:
         raise UnsupportedProgram(f"header {name}: more than one varbit is not supported")
     unique(((each.name, None) for each in fields), f"fields of {name} with the name")
-    header = ir.Header(name, tuple(fields), node.flag("metadata", default=False))
+    # In 2017, p4c called a header metadata if it was a variable of the parser.
+    metadata = node.flag("metadata", default=False) and name not in extracted
+    header = ir.Header(name, tuple(fields), metadata)
     bits = sum(each.bits for each in fields if not each.varbit)
     if bits % 8 and (header.varbit or not header.metadata):
         raise UnsupportedProgram(f"header {name} has {bits} bits, which are no whole bytes")
@@ -165,13 +210,22 @@ def _fields(header_type: JsonObject) -> Iterable[ir.FieldType]:
     fixed = sum(row[1] for row in rows if _is_row(row) and type(row[1]) is int)
     for row in rows:
         match row:
-            case [name, bits, *rest] if name != ir.VALID and rest in ([], [False], [True]):
+            case [name, _, _, saturates] if saturates:
+                raise UnsupportedProgram(
+                    f"{header_type.text('name')}.{limits.shown(name)}: saturating fields of P4_14 are "
+                    "not supported"
+                )
+            case [name, bits, *rest] if name != ir.VALID and all(x in (0, 1) for x in rest):
                 name = header_type.as_text("fields", name)
                 varbit = bits == "*"
+                if varbit and header_type.has("length_exp"):
+                    raise UnsupportedProgram(
+                        f"{header_type.text('name')}: the length expressions of P4_14 are not supported"
+                    )
                 if varbit:
                     maximum = header_type.number("max_length", limits.MAX_BITS // 8)
                     bits = maximum * 8 - fixed
-                signed = rest == [True]
+                signed = rest[:1] == [True]  # or 1, as p4c wrote before 2019
                 width = limits.width(name, bits, minimum=1 if signed else 0)
                 yield ir.FieldType(name, width, signed, varbit)
             case _:

@@ -1,7 +1,7 @@
 """The reader of the parser's states."""
 
 from innet.errors import UnsupportedProgram
-from innet.switch import ir
+from innet.switch import ir, limits
 from innet.switch.bmv2json.actions import Actions, expect, source
 from innet.switch.bmv2json.document import JsonObject, malformed, unique
 from innet.switch.bmv2json.expressions import Expressions
@@ -38,7 +38,7 @@ class Parser:
         )
 
     def _select_key(self, node: JsonObject) -> tuple[ir.Expr, int]:
-        expr = self._expressions.read(node)
+        expr = self._union_field(node) or self._expressions.read(node)
         match expr:
             case ir.FieldRef() if not self._packet.field_type(expr).varbit:
                 return expr, self._expressions.width(expr)
@@ -46,9 +46,23 @@ class Parser:
                 return expr, expr.bits
         raise UnsupportedProgram(f"select keys of type {node.get('type')!r} are not supported")
 
+    def _union_field(self, node: JsonObject) -> ir.FieldRef | None:
+        """Return a field of the last union of a stack, which only a select key can name."""
+        if node.get("type") != "union_stack_field":
+            return None
+        match node.get("value"):
+            case [union_stack, member, field]:
+                stack = self._packet.member_stack(node, union_stack, member)
+                last = ir.Element(stack.name, ir.LastIndex(stack.counter))
+                return self._packet.field(node, last, field)
+        raise node.error("the value does not name a stack, a header and a field")
+
     def _transition(self, node: JsonObject) -> ir.Transition:
         following = self._next(node, "next_state")
-        match kind := node.get("type"):
+        kind = node.optional_text("type") or "hexstr"  # p4c writes the type since May 2020
+        if kind == "hexstr" and node.get("value") == "default":
+            kind = "default"
+        match kind:
             case "default":
                 return ir.Transition(None, None, following)
             case "hexstr":
@@ -82,10 +96,24 @@ class Parser:
                 target, value = expect(node, 2)
                 reader = self._expressions
                 return ir.Primitive(op, (reader.target(target), reader.read(value)), place)
-            case "advance" | "verify":
-                parameters = expect(node, 1 if op == "advance" else 2)
-                return ir.Primitive(op, tuple(map(self._expressions.read, parameters)), place)
+            case "advance":
+                (distance,) = expect(node, 1)
+                return ir.Primitive(op, (self._expressions.read(distance),), place)
+            case "verify":
+                return ir.Primitive(op, self._verified(node), place)
+            case "shift":
+                return ir.Primitive("advance", (_bits(node),), place)
         raise UnsupportedProgram(f"parser operation {op!r} is not supported")
+
+    def _verified(self, node: JsonObject) -> tuple[ir.Expr, ir.Expr]:
+        """Return the condition and the error's code, which p4c wrote as a plain number in 2017."""
+        match node.items("parameters"):
+            case [JsonObject() as condition, JsonObject() as error]:
+                return self._expressions.read(condition), self._expressions.read(error)
+            case [JsonObject() as condition, code]:
+                limits.number("verify: the code of its error", code, limits.MAX_ID)
+                return self._expressions.read(condition), ir.Const(code)
+        raise node.error("verify has a condition and an error")
 
     def _extracted(self, target: JsonObject) -> ir.Name:
         kind = target.text("type")
@@ -101,6 +129,15 @@ class Parser:
                 stack = self._packet.member_stack(target, union_stack, member)
                 return ir.Name("header_stack", stack.name)
         raise UnsupportedProgram(f"extracting a {kind} is not supported")
+
+
+def _bits(node: JsonObject) -> ir.Const:
+    """Return the bits that the old operation `shift` skips. It gives them as a plain number of bytes."""
+    match node.items("parameters"):
+        case [distance]:
+            most = limits.MAX_BITS // 8
+            return ir.Const(8 * limits.number("shift: the number of bytes", distance, most))
+    raise node.error("shift has a number of bytes")
 
 
 def _value_set(node: JsonObject) -> ir.ValueSet:

@@ -30,14 +30,14 @@ def _enter_egress(scope: Scope) -> None:
     if replication.queueing(scope):
         scope.emit("if (!enqueue(sw, p, port)) return;")
     if scope.mentions("egress_global_timestamp"):
-        scope.emit(f"{scope.standard('egress_global_timestamp')} = rt_now_us(sw);")
+        scope.emit(scope.set_standard("egress_global_timestamp", "rt_now_us(sw)"))
     if scope.mentions("deq_timedelta"):
         wait = f"(uint32_t)rt_now_us(sw) - {scope.standard('enq_timestamp')}"
-        scope.emit(f"{scope.standard('deq_timedelta')} = {wait};")
+        scope.emit(scope.set_standard("deq_timedelta", wait))
     if scope.mentions("packet_length"):
-        scope.emit(f"{scope.standard('packet_length')} = p->m.path.bytes;")
+        scope.emit(scope.set_standard("packet_length", "p->m.path.bytes"))
     scope.emit(
-        f"{scope.standard('egress_port')} = (uint16_t)port;",
+        scope.set_standard("egress_port", "(uint16_t)port"),
         f"{spec} = (rt_drop_port(sw) + 1) & 511; /* any port but the drop port */",
         "p->m.exited_ = false;",
     )
@@ -76,11 +76,11 @@ def process(scope: Scope) -> None:
             "memset(&p->m, 0, sizeof p->m);",
             "p->m.path.port = (uint16_t)port;",
             "p->m.path.partial = sw->arrived.at;",
-            f"{scope.standard('ingress_port')} = (uint16_t)port;",
-            f"{scope.standard('packet_length')} = length;",
+            scope.set_standard("ingress_port", "(uint16_t)port"),
+            scope.set_standard("packet_length", "length"),
         )
         if scope.mentions("ingress_global_timestamp"):
-            scope.emit(f"{scope.standard('ingress_global_timestamp')} = rt_now_us(sw);")
+            scope.emit(scope.set_standard("ingress_global_timestamp", "rt_now_us(sw)"))
         if scope.tracing:
             scope.emit("p->m.path.number = rt_frame_number(sw);")
         scope.emit("arrive(sw, state, p, frame, length);")
@@ -113,13 +113,12 @@ def _arrive(scope: Scope) -> None:
 
 def _forward(scope: Scope) -> None:
     group, spec = scope.standard("mcast_grp"), scope.standard("egress_spec")
-    instance_type = scope.standard("instance_type")
     rest = "frame + parsed, length - parsed, length"
     with scope.block(f"if ({group})"):
         scope.trace("Multicast requested for packet")
         scope.emit(
             f"const struct copies *copies = rt_group(sw, {group});",
-            f"{instance_type} = {REPLICA};",
+            scope.set_standard("instance_type", f"{REPLICA}"),
             f"if (copies) replicate(sw, s, p, copies, {rest});",
             "else rt_dropped(sw, DROP_NO_MULTICAST_GROUP);",
             "return;",
@@ -128,4 +127,6 @@ def _forward(scope: Scope) -> None:
     with scope.block(f"if ({spec} == rt_drop_port(sw))"):
         scope.trace("Dropping packet at the end of ingress")
         scope.emit("rt_dropped(sw, DROP_INGRESS);", "return;")
-    scope.emit(f"{instance_type} = {NORMAL};", f"depart(sw, s, p, {spec}, {rest});")
+    scope.emit(
+        scope.set_standard("instance_type", f"{NORMAL}"), f"depart(sw, s, p, {spec}, {rest});"
+    )

@@ -75,7 +75,7 @@ class Parsing:
             for error in self._failures:
                 self._emit(f"{_label(error)}:")
                 self._emit(f"error = {self._codes[self._scope.names.of(error)]}; goto accept;")
-            self._emit("accept:", f"{self._scope.standard('parser_error')} = error;")
+            self._emit("accept:", self._scope.set_standard("parser_error", "error"))
             for header in loaded:
                 lvalues = self._scope.header_lvalues(header.name)
                 clear = f"memset(&{lvalues.fields}, 0, sizeof {lvalues.fields});"

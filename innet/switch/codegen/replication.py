@@ -55,10 +55,10 @@ def enqueue(scope: Scope) -> None:
             test = f"{scope.standard('priority')} >= rt_priority_queues(sw)"
             scope.emit(f"if ({test}) {{ rt_dropped(sw, DROP_PRIORITY); return false; }}")
         if scope.mentions("enq_timestamp") or scope.mentions("deq_timedelta"):
-            scope.emit(f"{scope.standard('enq_timestamp')} = (uint32_t)rt_now_us(sw);")
+            scope.emit(scope.set_standard("enq_timestamp", "(uint32_t)rt_now_us(sw)"))
         for depth in ("enq_qdepth", "deq_qdepth"):
             if scope.mentions(depth):
-                scope.emit(f"{scope.standard(depth)} = rt_queue_depth(sw, port);")
+                scope.emit(scope.set_standard(depth, "rt_queue_depth(sw, port)"))
         scope.emit("return true;")
     scope.emit("")
 
@@ -106,11 +106,11 @@ def clone_ingress(scope: Scope) -> None:
         _fresh_path(scope)
         scope.emit(
             "p->m.path.bytes = length;",
-            f"{scope.standard('ingress_port')} = of->m.path.port;",
+            scope.set_standard("ingress_port", "of->m.path.port"),
             "const uint32_t parsed = parse(sw, s, p, frame, length);",
             "reset_metadata(p);",
             "keep_fields(p, of, list);",
-            f"{scope.standard('instance_type')} = {INGRESS_CLONE};",
+            scope.set_standard("instance_type", f"{INGRESS_CLONE}"),
             "replicate(sw, s, p, copies, frame + parsed, length - parsed, length);",
         )
     scope.emit("")
@@ -138,11 +138,11 @@ def passes(scope: Scope) -> None:
 def _copied_path(scope: Scope, of: str = "of") -> None:
     _fresh_path(scope, of)
     scope.emit("if (copies->max_bytes) rt_truncate(&p->m.path, copies->max_bytes);")
-    rid = scope.standard("egress_rid")
-    scope.emit(f"{rid} = (uint16_t)copies->replicas[i].instance;")
+    scope.emit(scope.set_standard("egress_rid", "(uint16_t)copies->replicas[i].instance"))
     if scope.mentions("priority"):
         scope.emit("if (copies->class_of_service)")
-        scope.emit(f"    {scope.standard('priority')} = (uint8_t)(copies->class_of_service & 7);")
+        value = "(uint8_t)(copies->class_of_service & 7)"
+        scope.emit(f"    {scope.set_standard('priority', value)}")
 
 
 def _fresh_path(scope: Scope, of: str = "of") -> None:
@@ -207,7 +207,7 @@ def _clone_egress(scope: Scope) -> None:
                 "*p = *of;",
                 "reset_metadata(p);",
                 "keep_fields(p, of, list);",
-                f"{scope.standard('instance_type')} = {EGRESS_CLONE};",
+                scope.set_standard("instance_type", f"{EGRESS_CLONE}"),
             )
             _copied_path(scope)
             _trace_replica(scope)
@@ -255,8 +255,8 @@ def _begin_again(scope: Scope, why: str, instance_type: int, size: str) -> None:
         "struct phv *p = packet->phv;",
         "memset(&p->m, 0, sizeof p->m);",
         f"keep_fields(p, of, of->m.path.{why});",
-        f"{scope.standard('instance_type')} = {instance_type};",
-        f"{scope.standard('packet_length')} = {size};",
+        scope.set_standard("instance_type", f"{instance_type}"),
+        scope.set_standard("packet_length", size),
     )
     _fresh_path(scope)
 

@@ -154,6 +154,14 @@ class Scope:
             )
         return self.lvalue(ir.FieldRef(header, name))
 
+    def set_standard(self, field: str, value: str, copy: str | None = None) -> str:
+        """Return a C statement that sets such a field, cut to the width that the program gives it."""
+        lvalue, name = self.standard(field, copy), self.names.of(field)
+        bits = self.headers[copy or self._standard].field(name).bits
+        if bits < ir.STANDARD_FIELDS[field]:
+            value = f"(uint64_t)({value}) & UINT64_C({(1 << bits) - 1:#x})"
+        return f"{lvalue} = {value};"
+
     def _part(self, ref: ir.FieldRef, *, reading: bool) -> str:
         if ref in self.overrides:
             return self.overrides[ref]

@@ -26,7 +26,7 @@ def key_function(scope: Scope, parsing: Parsing, key: ir.Expr | None) -> None:
                 "struct phv phv, *p = &phv;",
                 "memset(&p->m, 0, sizeof p->m);",
                 "p->m.path.partial = sw->arrived.at;",
-                f"{scope.standard('ingress_port')} = (uint16_t)port;",
+                scope.set_standard("ingress_port", "(uint16_t)port"),
                 "parse_key(sw, NULL, p, frame, length);",
                 f"return (uint64_t){scope.expressions.number(key).text};",
             )

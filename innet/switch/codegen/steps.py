@@ -178,7 +178,7 @@ class Steps:
     def _drop(self, *copies: ir.Name) -> None:
         """Mark a copy of standard metadata, or without one the packet's own."""
         copy = copies[0].name if copies else None
-        self._emit(f"{self._scope.standard('egress_spec', copy)} = (uint16_t)rt_drop_port(sw);")
+        self._emit(self._scope.set_standard("egress_spec", "(uint16_t)rt_drop_port(sw)", copy))
         self._emit(f"{self._scope.standard('mcast_grp', copy)} = 0;")
 
     def _clone(self, session: ir.Expr, kept: ir.Expr) -> None:

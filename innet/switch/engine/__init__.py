@@ -68,7 +68,8 @@ class Engine:
     - `drop_port`: the egress port with which a program drops packets.
     - `keep`: a folder to which the generated C is written.
     - `priority_queues`: the number of queues of each port, which metadata can name.
-    - `tracing`: whether the program logs every step of every packet to standard output.
+    - `tracing`: whether the program logs every step of every packet.
+    - `log`: the file descriptor of the program's log. Without one, a trace goes to standard output.
     - `seed`: the seed of the program's random numbers, a random one by default.
     - `egress_hook`: a function for every frame that leaves.
     - `cores`: the most cores, of which a program may use only one. :attr:`cores` are those that it uses.
@@ -87,6 +88,7 @@ class Engine:
         seed: int | None = None,
         egress_hook: EgressHook | None = None,
         cores: int = 1,
+        log: int | None = None,
     ) -> None:
         self.program = load(json)
         self.cores = _cores(self.program, cores, tracing=tracing)
@@ -105,8 +107,8 @@ class Engine:
         seed = secrets.randbits(64) if seed is None else seed
         for core, plant in enumerate(library.on_each("seed")):
             plant((seed + core) & _WORD)
-        if tracing:
-            self.log_to(_STDOUT)  # the trace goes there too
+        if tracing or log is not None:
+            self.log_to(_STDOUT if log is None else log)  # the trace goes there too
         self.entries = Entries(library, self.program)
         self.arrays = Arrays(library, self.program)
 

@@ -36,11 +36,20 @@ from innet.switch.ir.externs import (
     Profile,
     Register,
 )
-from innet.switch.ir.packet import STANDARD_METADATA, FieldType, Header, Stack, Union, UnionStack
+from innet.switch.ir.packet import (
+    STANDARD_FIELDS,
+    STANDARD_METADATA,
+    FieldType,
+    Header,
+    Stack,
+    Union,
+    UnionStack,
+)
 from innet.switch.ir.parser import ParserState, Transition, ValueSet
 from innet.switch.ir.program import Program
 
 __all__ = [
+    "STANDARD_FIELDS",
     "STANDARD_METADATA",
     "VALID",
     "Action",

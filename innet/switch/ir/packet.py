@@ -5,6 +5,21 @@ from dataclasses import dataclass
 STANDARD_METADATA = "standard_metadata"
 """The name of v1model's own metadata."""
 
+STANDARD_FIELDS = {
+    **dict.fromkeys(("ingress_port", "egress_spec", "egress_port"), 9),
+    **dict.fromkeys(("instance_type", "packet_length", "parser_error"), 32),
+    "checksum_error": 1,
+    **dict.fromkeys(("ingress_global_timestamp", "egress_global_timestamp"), 48),
+    **dict.fromkeys(("mcast_grp", "egress_rid"), 16),
+    "priority": 3,
+    **dict.fromkeys(("enq_timestamp", "deq_timedelta"), 32),
+    **dict.fromkeys(("enq_qdepth", "deq_qdepth"), 19),
+}
+"""The fields of standard metadata that the switch sets or reads, with their widths in v1model.
+
+Every program has all of them, but a program from P4_14 may declare another width.
+"""
+
 
 @dataclass(frozen=True)
 class FieldType:

@@ -55,7 +55,8 @@ class DefaultEntries:
         self._bundles[table.id] = bundle
 
     def _set(self, table: Table, message: p4rt.TableEntry) -> int:
-        call = self._profiles.resolve(table, message.action)
+        held = self._bundles.get(table.id, NO_BUNDLE)
+        call = self._profiles.resolve(table, message.action, held)
         with self._engine.held():
             self._engine.entries.set_action(table.name, MISS, *call)
             write_state(self._engine, table, MISS, message)

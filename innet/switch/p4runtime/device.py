@@ -18,6 +18,7 @@ from innet.switch.constants import MAX_FRAME
 from innet.switch.engine import Engine
 from innet.switch.link_monitor import LinkMonitor
 from innet.switch.p4runtime.batches import all_or_none, each_alone
+from innet.switch.p4runtime.device_config import unwrapped
 from innet.switch.p4runtime.entities import Field, encode
 from innet.switch.p4runtime.notifier import Notifier
 from innet.switch.p4runtime.parts import parts
@@ -199,7 +200,7 @@ class Device:
         """Return a configuration that is ready to run. Raises Refusal."""
         _check_config(config)
         try:
-            engine = self._make_engine(config.p4_device_config)
+            engine = self._make_engine(unwrapped(config.p4_device_config))
         except UnsupportedProgram as problem:
             raise invalid(str(problem)) from None
         except CompilerError as problem:
@@ -308,7 +309,7 @@ def _check_config(config: p4rt.ForwardingPipelineConfig) -> None:
 def _verify(config: p4rt.ForwardingPipelineConfig) -> None:
     _check_config(config)
     try:
-        program = bmv2json.load(config.p4_device_config)
+        program = bmv2json.load(unwrapped(config.p4_device_config))
         Schema(config.p4info, program)
         generate(program)
     except UnsupportedProgram as problem:

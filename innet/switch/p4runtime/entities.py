@@ -1,6 +1,6 @@
 """The entities of P4Info, as far as they are bound to the running program."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +83,12 @@ class ValueSet:
 
 @dataclass(frozen=True)
 class Profile:
-    """An action profile. With a selector, an entry can choose from several actions."""
+    """An action profile. With a selector, an entry can choose from several actions.
+
+    In a profile without a selector, `size` is the most members. With a selector, `size` is the most that
+    all groups contain together, and `largest_group` the most in one group. These count members if
+    `by_members`, and otherwise the sum of their weights. A limit of 0 is none.
+    """
 
     id: int
     name: str
@@ -91,6 +96,12 @@ class Profile:
     selects: bool
     size: int
     largest_group: int
+    by_members: bool = False
+    max_weight: int = 0
+
+    def size_of(self, weights: Iterable[int]) -> int:
+        """Return what a group with members of these weights counts for the limits."""
+        return len([*weights]) if self.by_members else sum(weights)
 
 
 @dataclass(frozen=True)

@@ -68,12 +68,17 @@ class _Group:
 
 @dataclass
 class _ProfileState:
-    """The contents of one profile. `one_shots` has the handles of each set of actions, by its bundle."""
+    """The contents of one profile.
+
+    `one_shots` has the handles of each set of actions, by its bundle. `shot_sizes` are what the sets
+    count for the profile's size.
+    """
 
     profile: Profile
     members: dict[int, _Member] = field(default_factory=dict)
     groups: dict[int, _Group] = field(default_factory=dict)
     one_shots: dict[int, list[int]] = field(default_factory=dict)
+    shot_sizes: dict[int, int] = field(default_factory=dict)
     handles: _IdPool = field(default_factory=_IdPool)
 
 
@@ -121,6 +126,7 @@ class Profiles:
             _check_group(state, message)
             _check_largest(state.profile, message)
             _check_not_mixed(state, one_shot=False)
+            self._check_total(state, _weights(message.members))
             group = _Group(p4rt.ActionProfileGroup(), self._bundles.allocate())
             state.groups[message.group_id] = group
             self._change_group(state, group, message)
@@ -132,6 +138,7 @@ class Profiles:
                     f"{where}: its max_size of {group.message.max_size} cannot be changed"
                 )
             _check_group(state, message)
+            self._check_total(state, _weights(message.members), group.bundle)
             self._change_group(state, group, message)
         else:
             self._check_unused(where, group.bundle)
@@ -153,16 +160,19 @@ class Profiles:
                 if wanted.group_id in (0, number):
                     yield group.message
 
-    def resolve(self, table: Table, action: p4rt.TableAction) -> tuple[int, Sequence[int], int]:
+    def resolve(
+        self, table: Table, action: p4rt.TableAction, replaced: int = NO_BUNDLE
+    ) -> tuple[int, Sequence[int], int]:
         """Return the action, the arguments and the bundle of a table entry. Raises Refusal.
 
-        The bundle is in use until :meth:`release`.
+        The bundle is in use until :meth:`release`. It takes the place of the bundle `replaced`, which
+        is released afterwards.
         """
         if not table.profile:
             return *_own_action(table, action), NO_BUNDLE
-        return NO_ACTION, (), self._hold(table, action)
+        return NO_ACTION, (), self._hold(table, action, replaced)
 
-    def _hold(self, table: Table, action: p4rt.TableAction) -> int:
+    def _hold(self, table: Table, action: p4rt.TableAction, replaced: int) -> int:
         state = self._state(table.profile)
         kind = action.WhichOneof("type")
         if kind == "action_profile_member_id":
@@ -170,7 +180,7 @@ class Profiles:
         elif kind == "action_profile_group_id":
             bundle = _bundle_of(table, "group", state.groups, action.action_profile_group_id)
         elif kind == "action_profile_action_set":
-            bundle = self._add_one_shot(state, table, action.action_profile_action_set)
+            bundle = self._add_one_shot(state, table, action.action_profile_action_set, replaced)
         else:
             raise invalid(
                 f"{table.name}: has the action profile {state.profile.name}: give a member, a group or "
@@ -188,6 +198,7 @@ class Profiles:
         if bundle in state.one_shots:
             for handle in state.one_shots.pop(bundle):
                 state.handles.free(handle)
+            del state.shot_sizes[bundle]
             self._remove_bundle(bundle)
 
     def _state(self, number: int) -> _ProfileState:
@@ -201,7 +212,7 @@ class Profiles:
         if not message.member_id:
             raise invalid(f"{profile.name}: a member needs an id above 0")
         _check_not_mixed(state, one_shot=False)
-        if profile.size and len(state.members) >= profile.size:
+        if profile.size and not profile.selects and len(state.members) >= profile.size:
             raise exhausted(
                 f"{profile.name}: all {profile.size} members are in use: delete one first"
             )
@@ -256,7 +267,11 @@ class Profiles:
         self._set_bundle(group.bundle, calls)
 
     def _add_one_shot(
-        self, state: _ProfileState, table: Table, one_shot: p4rt.ActionProfileActionSet
+        self,
+        state: _ProfileState,
+        table: Table,
+        one_shot: p4rt.ActionProfileActionSet,
+        replaced: int,
     ) -> int:
         profile, actions = state.profile, one_shot.action_profile_actions
         if not profile.selects:
@@ -265,8 +280,10 @@ class Profiles:
             raise invalid(f"{table.name}: the set of actions is empty")
         _check_not_mixed(state, one_shot=True)
         _check_weights(profile, actions)
-        if profile.largest_group and sum(each.weight for each in actions) > profile.largest_group:
-            raise invalid(f"{table.name}: the weights sum to more than {profile.largest_group}")
+        weights = _weights(actions)
+        if profile.largest_group and profile.size_of(weights) > profile.largest_group:
+            raise invalid(f"{table.name}: {_too_large(profile, profile.largest_group)}")
+        self._check_total(state, weights, replaced)
         calls = [call(profile.name, profile.actions, each.action) for each in actions]
         repeated = [
             (state.handles.allocate(), action_call)
@@ -275,8 +292,25 @@ class Profiles:
         ]
         bundle = self._bundles.allocate()
         state.one_shots[bundle] = [handle for handle, _ in repeated]
+        state.shot_sizes[bundle] = profile.size_of(weights)
         self._set_bundle(bundle, repeated)
         return bundle
+
+    def _check_total(
+        self, state: _ProfileState, weights: Iterable[int], replaced: int = NO_BUNDLE
+    ) -> None:
+        """Raise Refusal if the selector has no room for a group with these members.
+
+        The group takes the place of the bundle `replaced`.
+        """
+        profile = state.profile
+        groups = (each for each in state.groups.values() if each.bundle != replaced)
+        total = sum(profile.size_of(each.weights.values()) for each in groups)
+        total += sum(state.shot_sizes.values()) - state.shot_sizes.get(replaced, 0)
+        total += profile.size_of(weights)
+        if profile.size and total > profile.size:
+            problem = _too_large(profile, profile.size)
+            raise exhausted(f"{profile.name}: all groups together: {problem}")
 
     def _set_bundle(self, bundle: int, calls: list[tuple[int, Call]]) -> None:
         in_order = sorted(calls, key=lambda each: each[0])
@@ -337,10 +371,20 @@ def _check_group(state: _ProfileState, message: p4rt.ActionProfileGroup) -> None
         if number not in state.members:
             raise not_found(f"{profile.name}: member {number} does not exist")
     most = message.max_size or profile.largest_group
-    if most and sum(each.weight for each in message.members) > most:
-        raise exhausted(
-            f"{profile.name}: the weights of group {message.group_id} sum to more than {most}"
-        )
+    if most and profile.size_of(_weights(message.members)) > most:
+        raise exhausted(f"{profile.name}: group {message.group_id}: {_too_large(profile, most)}")
+
+
+def _weights(
+    each_weighted: Iterable[p4rt.ActionProfileGroup.Member | p4rt.ActionProfileAction],
+) -> list[int]:
+    return [each.weight for each in each_weighted]
+
+
+def _too_large(profile: Profile, most: int) -> str:
+    if profile.by_members:
+        return f"there are more than {most} members"
+    return f"the weights sum to more than {most}"
 
 
 def _check_largest(profile: Profile, message: p4rt.ActionProfileGroup) -> None:
@@ -353,12 +397,11 @@ def _check_weights(
     profile: Profile,
     each_weighted: Iterable[p4rt.ActionProfileGroup.Member | p4rt.ActionProfileAction],
 ) -> None:
+    most = min(profile.max_weight or _MAX_WEIGHT, _MAX_WEIGHT)
     for each in each_weighted:
-        if not 0 < each.weight <= _MAX_WEIGHT:
-            raise invalid(
-                f"{profile.name}: the weight {each.weight} is not from 1 to {_MAX_WEIGHT}"
-            )
-        if each.WhichOneof("watch_kind"):
+        if not 0 < each.weight <= most:
+            raise invalid(f"{profile.name}: the weight {each.weight} is not from 1 to {most}")
+        if each.watch or each.watch_port:  # a `watch` of 0 and an empty `watch_port` watch no port
             raise unsupported(f"{profile.name}: watched ports are not supported")
 
 

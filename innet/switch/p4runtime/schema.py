@@ -183,6 +183,8 @@ def _profile(node: Any, tables: Mapping[int, Table]) -> Profile:
         node.with_selector,
         node.size,
         node.max_group_size,
+        node.HasField("sum_of_members"),
+        node.sum_of_members.max_member_weight,
     )
 
 

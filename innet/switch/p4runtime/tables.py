@@ -160,7 +160,7 @@ class Tables:
             write_state(self._engine, table, stored.id, message)
             copy_meter(message, stored.message)
             return
-        call = self._profiles.resolve(table, message.action)
+        call = self._profiles.resolve(table, message.action, stored.bundle)
         with self._engine.held():
             self._engine.entries.set_action(table.name, stored.id, *call)
             write_state(self._engine, table, stored.id, message)
