@@ -22,7 +22,7 @@ from innet.errors import AgentClosed, UsageError
 from innet.host.agent import Agent, leave_jobs
 from innet.host.tensors import ReduceOp
 from innet.machine.environment import PRIVATE_KEY_FILE
-from innet.machine.forks import Owner
+from innet.machine.forks import Owner, opened_sockets_cut_in_children
 from innet.torch import collectives
 from innet.torch.collectives import Gather, Scatter
 from innet.torch.counts import GLOO, count
@@ -81,7 +81,8 @@ class InnetGroup(ProcessGroup):
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._owner = Owner(self)
         store = rendezvous(store, rank, size, timeout)
-        self._gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
+        with opened_sockets_cut_in_children():
+            self._gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
         carrier = _checked(self._gloo, store, timeout) if debugging() else self._gloo
         # A plain group with Gloo as its backend, set up like PyTorch's own.
         self._below = ProcessGroup(store, rank, size)
