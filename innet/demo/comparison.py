@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from innet.errors import InnetError
+from innet.host.fastpath import compile_everything
 from innet.host.quantizers.spec import QuantizerSpec
 from innet.local.processes import spawned
 from innet.local.rack import local_rack
@@ -27,7 +28,7 @@ _TRAINING = "innet.demo.training"
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished training: the summaries of all workers, by rank, and its duration."""
+    """A finished training: the summaries of all workers, by rank, and its `seconds`, with joining."""
 
     workers: Sequence[dict[str, Any]]
     seconds: float
@@ -60,11 +61,15 @@ def run(workers: int, epochs: int, lanes: int, quantizer: str = "int32") -> None
         TextColumn("{task.description:<24}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("epochs  loss {task.fields[loss]:.4f}"),
+        TextColumn("{task.fields[text]}"),
         TimeElapsedColumn(),
         console=console,
     ) as progress:
+        setup = progress.add_task("preparing", total=2, text="compiling the workers' code")
+        compile_everything()
+        progress.update(setup, advance=1, text="compiling the switch's program, and starting it")
         with local_rack(workers, lanes) as rack:
+            progress.update(setup, advance=1, text="ready")
             environment = {**rack.environment, "INNET_QUANTIZER": quantizer}
             innet = train("innet", workers, epochs, progress, environment)
             job = rack.describe_job()
@@ -85,8 +90,13 @@ def train(
     progress: Progress,
     environment: Mapping[str, str],
 ) -> TrainingResult:
-    """Run the workers of one training and wait for them."""
-    task = progress.add_task(f"training over {network}", total=epochs, loss=float("nan"))
+    """Run the workers of one training and wait for them.
+
+    The clock starts when PyTorch is loaded: the first to load it reads it from the disk for all others.
+    """
+    task = progress.add_task(
+        f"training over {network}", total=epochs, start=False, text="loading PyTorch"
+    )
     started = time.monotonic()
     command = [sys.executable, "-P", "-m", _TRAINING, network, str(epochs), str(workers)]
     summaries: dict[int, dict[str, Any]] = {}
@@ -100,11 +110,15 @@ def train(
             if not line.startswith("{"):  # Gloo tells of its connections here, before PyTorch 2.11
                 continue
             said = json.loads(line)
-            rank = said.pop("rank")
-            if "parameters" in said:
-                summaries[rank] = said
-            elif rank == 0:
-                progress.update(task, completed=said["epoch"], loss=said["loss"])
+            if "loaded" in said:
+                started = time.monotonic()
+                progress.start_task(task)
+                progress.update(task, text="joining")
+            elif "parameters" in said:
+                summaries[said.pop("rank")] = said
+            elif said["rank"] == 0:
+                text = f"epochs  loss {said['loss']:.4f}"
+                progress.update(task, completed=said["epoch"], text=text)
         if process.wait() or len(summaries) < workers:
             errors.seek(0)
             raise InnetError(f"a worker of the {network} training failed:\n{errors.read()}")
@@ -125,7 +139,7 @@ def table(innet: TrainingResult, gloo: TrainingResult, job: pb.Job, quantizer: s
     rows.add_row("bytes per element, both ways", f"{both / elements:.2f}", "-")
     rows.add_row("retransmissions", f"{innet.traffic('retransmissions'):,}", "-")
     rows.add_row("sums made in the switch", f"{job.counters.completed:,}", "0")
-    rows.add_row("seconds, with start-up", f"{innet.seconds:.1f}", f"{gloo.seconds:.1f}")
+    rows.add_row("seconds, with joining", f"{innet.seconds:.1f}", f"{gloo.seconds:.1f}")
     return rows
 
 

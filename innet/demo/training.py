@@ -1,7 +1,7 @@
 """The workers of the demo: DistributedDataParallel on handwritten digits, over innet or Gloo.
 
-Each worker prints JSON objects, one per line, that contain its rank: after each epoch, the epoch's number
-and the loss, and at the end a summary.
+They print JSON objects, one per line. The first one says that PyTorch is loaded. The others are each
+worker's, with its rank: after each epoch, the epoch's number and the loss, and at the end a summary.
 """
 
 import hashlib
@@ -113,4 +113,5 @@ def say(**facts: Any) -> None:
 
 if __name__ == "__main__":
     _network, _epochs, _workers = sys.argv[1:]
+    say(loaded=True)
     sys.exit(fork_workers(partial(main, _network, int(_epochs)), int(_workers)))

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from innet.machine.extras import needed_for
+
 
 def emulate(
     topology: Annotated[
@@ -34,8 +36,9 @@ def emulate(
     innet. If one of them fails, the others are stopped, and the exit code is 1.
     At the end the network is removed.
     """
-    import pydantic  # noqa: F401 - a missing package should fail here, not in the emulation
-    import yaml  # noqa: F401
+    with needed_for("emulations", "emulate"):
+        import pydantic  # noqa: F401 - a missing package should fail here, not in the emulation
+        import yaml  # noqa: F401
 
     from innet.emulation import run
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from innet.errors import WorkersDisagree
 from innet.host.integers import Flags, Integers, Reduction
+from innet.machine.forks import opened_sockets_cut_in_children
 from innet.wire.layout import Operation
 
 if TYPE_CHECKING:
@@ -152,12 +153,13 @@ class ProcessGroupFallback(GlooFallback):
         # this object. Their names in the store must be new ones.
         name = f"innet/fallback/{hashlib.sha256(repr(ranks).encode()).hexdigest()}"
         times = store.add(f"{name}/made by/{rank}", 1)
-        own = (
-            ProcessGroupGloo(
-                PrefixStore(f"{name}/{times}/{which}", store), rank, len(ranks), NO_TIMEOUT
-            )
-            for which in ("exchanges", "tensors")
-        )
+        with opened_sockets_cut_in_children():
+            own = [
+                ProcessGroupGloo(
+                    PrefixStore(f"{name}/{times}/{which}", store), rank, len(ranks), NO_TIMEOUT
+                )
+                for which in ("exchanges", "tensors")
+            ]
         super().__init__(len(ranks), *own)
 
 

@@ -44,6 +44,7 @@ from innet.machine.sockets import (
 )
 from innet.native.compiler import compile_library
 from innet.native.constants import Constants
+from innet.wire import batch
 from innet.wire.constants import CONSTANTS
 from innet.wire.layout import TRANSPORT_FLAGS
 
@@ -89,6 +90,15 @@ def compiled() -> ctypes.CDLL | None:
             "numpy makes the packets, which gives the same sums but takes longer: %s", problem
         )
         return None
+
+
+def compile_everything() -> None:
+    """Compile all C code of a worker, so that no worker waits for that while it joins.
+
+    Without a compiler, it does nothing. Raises IncompleteInstallation.
+    """
+    compiled()
+    batch.compiled()
 
 
 def compile_with(more: Mapping[str, bytes]) -> ctypes.CDLL:

@@ -27,7 +27,10 @@ def own_links(environment: Mapping[str, str]) -> list[str]:
             "with torchrun, which sets LOCAL_RANK, or name one link"
         )
     if int(local_rank) >= len(workers):
-        raise UsageError(f"INNET_LINK names {len(workers)} links, local rank {local_rank} has none")
+        raise UsageError(
+            f"INNET_LINK names {len(workers)} links, local rank {local_rank} has none: start at most "
+            f"{len(workers)} processes on this machine, or name a link for each"
+        )
     return workers[int(local_rank)]
 
 

@@ -13,8 +13,8 @@ def check_address(address: str, setting: str) -> None:
 
     `setting` is the option or variable that the user gave it in.
     """
-    _, colon, port = address.rpartition(":")
-    of_host = bool(colon) and is_port(port)
+    host, colon, port = address.rpartition(":")
+    of_host = bool(colon) and is_port(port) and not host.startswith(("http://", "https://"))
     if not (address.startswith("unix:") or of_host):
         raise UsageError(f"{setting} {address!r} is not HOST:PORT, with a port below {PORTS}")
 

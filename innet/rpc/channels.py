@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 import grpc
 
 from innet.errors import NotAuthorized
+from innet.machine.forks import cut_in_children
 from innet.rpc.tls import Identity
 
 _NO_ANSWER = (
@@ -91,6 +92,7 @@ def await_ready(
 
         def note(answer: Future[bool], address: str = address) -> None:
             if answer.result():
+                cut_in_children(address)
                 connected.put(address)
 
         answered(each, timeout).add_done_callback(note)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from innet.machine.extras import needed_for
 from innet.terminal.console import say
 
 MOST = (1 << 32) - 1
@@ -18,6 +19,14 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         say(f"innet {version('innet')}")
         raise typer.Exit
+
+
+def _metrics_address(address: str) -> str:
+    """Return an option's address. Raises UsageError if the package that serves metrics is missing."""
+    if address:
+        with needed_for("metrics", "metrics"):
+            import prometheus_client  # noqa: F401 - a server without it must not say that it serves
+    return address
 
 
 def finite(number: float) -> float:
@@ -60,6 +69,7 @@ MetricsAddress = Annotated[
     typer.Option(
         "--metrics-addr",
         metavar="HOST:PORT",
+        callback=_metrics_address,
         help="Serve [b]/metrics[/b] for Prometheus at this address.",
     ),
 ]

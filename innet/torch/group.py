@@ -29,7 +29,7 @@ from innet.errors import AgentClosed, UsageError
 from innet.host.agent import Agent, leave_jobs
 from innet.host.tensors import ReduceOp
 from innet.machine.environment import PRIVATE_KEY_FILE
-from innet.machine.forks import Owner
+from innet.machine.forks import Owner, opened_sockets_cut_in_children
 from innet.torch import collectives, extension
 from innet.torch.collectives import Gather, Scatter
 from innet.torch.counts import GLOO, count
@@ -75,7 +75,8 @@ class InnetBackend:
         # First, as it may take long, and the others wait from the rendezvous on.
         _, compiled = attempted(lambda: (extension.loaded(), Message()))
         store = rendezvous(store, rank, size, timeout)
-        self._gloo: Any = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
+        with opened_sockets_cut_in_children():
+            self._gloo: Any = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
         self._gloo_is_owed = False  # whether the next barrier has to wait for Gloo
         self._quantizer: dict[str, Any] = {}  # of reduce-scatters
         self._open = contextlib.ExitStack()

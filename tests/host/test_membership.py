@@ -280,7 +280,7 @@ def test_deleting_a_job_leaves_the_other_one_running(tor: Rack):
         ({"RANK": 5000 * "1"}, "RANK is '1*': it has to be a number"),
         ({"LOCAL_RANK": ""}, "no local rank for INNET_LINK"),
         ({"LOCAL_RANK": 5000 * "1"}, "no local rank for INNET_LINK"),
-        ({"LOCAL_RANK": "2"}, "INNET_LINK names 2 links, local rank 2 has none"),
+        ({"LOCAL_RANK": "2"}, "INNET_LINK names 2 links, local rank 2 has none: start at most 2"),
         ({"INNET_LINK": "cable", "LOCAL_RANK": ""}, "link 'cable' is neither 'host' nor 'udp:"),
     ],
 )

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -266,6 +267,9 @@ def test_a_switch_is_removed_and_can_be_added_again(switch: Switch):
             "switch add new 127.0.0.1:1 --ports 1 --service-ip ten",
             "'ten' are not a MAC and an IPv4",
         ),
+        ("switch add new nohost --ports 1", "'nohost' is not HOST:PORT"),
+        ("switch add new nohost:70000 --ports 1", "'nohost:70000' is not HOST:PORT"),
+        ("switch add new http://nohost:1 --ports 1", "'http://nohost:1' is not HOST:PORT"),
         ("switch add new 127.0.0.1:1 --ports one", "ports 'one': write them as in 1-4,7"),
     ],
 )
@@ -299,6 +303,46 @@ def test_numbers_that_nothing_has_room_for_end_with_code_2(arguments: str):
 def test_a_name_that_is_no_text_ends_with_code_2(controller: str):
     why = r"'\\udcff' is not UTF-8"
     refuse(why, "innet", "job", "show", os.fsdecode(b"\xff"), "--controller", controller)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "deploy nohost --ports 1",
+        "deploy nohost --ports 1 --dry-run",
+        "job list --controller nohost",
+    ],
+)
+def test_an_address_without_a_port_ends_with_code_2(command: str):
+    refuse("'nohost' is not HOST:PORT", "innet", *command.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "package", "extra"),
+    [
+        ("innet emulate topologies/one-rack.yaml -- true", "yaml", "emulate"),
+        ("innet apply cluster.yaml", "yaml", "apply"),
+        ("innet certificates make folder", "cryptography", "certificates"),
+        ("innet capture lo", "scapy", "capture"),
+        ("innet controller --metrics-addr 127.0.0.1:0", "prometheus_client", "metrics"),
+        ("innet pbox serve --metrics-addr 127.0.0.1:0", "prometheus_client", "metrics"),
+        ("innet-switch --no-p4 --metrics-addr 127.0.0.1:0", "prometheus_client", "metrics"),
+        ("innet controller --web 127.0.0.1:0", "nicegui", "web"),
+    ],
+)
+def test_a_command_without_its_packages_names_its_extra_before_it_says_anything_else(
+    command: str, package: str, extra: str
+):
+    program = {"innet": "innet.cli", "innet-switch": "innet.switch.cli"}[
+        command.split(maxsplit=1)[0]
+    ]
+    lacking = f"import sys; sys.modules[{package!r}] = None; from {program} import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", lacking, *command.split()[1:]],
+        check=False, capture_output=True, text=True, timeout=WITHIN,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"pip install 'innet[{extra}]'" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,27 @@ with innet.join(rank=0) as agent:
 print("joined")
 """
 
+RESULTS = ["innet: nothing compiled", "gloo: nothing compiled"]
+COUNT_COMPILED = """
+import contextlib
+from innet.demo import comparison
+from innet.errors import InnetError
+from innet.native.compiler import cache_folder
+
+train = comparison.train
+
+def watched(network, *arguments):
+    before = set(cache_folder().iterdir())
+    result = train(network, *arguments)
+    if before == set(cache_folder().iterdir()) and len(before) >= 4:
+        print(f"{network}: nothing compiled")
+    return result
+
+comparison.train = watched
+with contextlib.suppress(InnetError):  # one epoch does not reach the accuracy
+    comparison.run(workers=2, epochs=1, lanes=64)
+"""
+
 
 @contextlib.contextmanager
 def demo(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", Callable[[], list[str]]]]:
@@ -85,6 +106,14 @@ def test_warnings_of_the_workers_do_not_stop_them(monkeypatch: pytest.MonkeyPatc
             "innet", 2, 1, progress, {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         )
     assert [each["parameters"] for each in found.workers] == ["same", "same"]
+
+
+def test_nothing_is_compiled_while_the_clock_of_a_training_runs(tmp_path: Path):
+    done = subprocess.run(
+        [str(BIN / "python"), "-c", COUNT_COMPILED], check=False, capture_output=True, text=True,
+        env={**os.environ, "INNET_CACHE_DIR": str(tmp_path / "cache")}, timeout=WITHIN,
+    )  # fmt: skip
+    assert [line for line in done.stdout.splitlines() if line in RESULTS] == RESULTS, done.stderr
 
 
 @pytest.mark.parametrize("name", ["with spaces, and more", "c+d", "long" * 30])

@@ -11,7 +11,8 @@ from innet.controller.switches.targets.choice import find
 from innet.controller.switches.targets.interface import Target
 from innet.errors import NoCapacity, UsageError
 from innet.rpc import innet_pb2 as pb
-from innet.rpc import words
+from innet.rpc import tls, words
+from innet.rpc.addresses import check_address
 from innet.rpc.tokens import DIGEST_BYTES
 from innet.wire.frames import Address
 from innet.wire.layout import MOST_WORKERS, UDP_PORT
@@ -44,8 +45,9 @@ def check_switch(request: pb.AddSwitchRequest) -> None:
     """Check a switch that is to be added."""
     check_name("switch", request.name)
     address = request.grpc_address
-    if not address or len(address) > _LONGEST_ADDRESS or not address.isprintable():
+    if len(address) > _LONGEST_ADDRESS or not address.isprintable():
         raise UsageError(f"{address[:_LONGEST_ADDRESS]!r} is not an address: write HOST:PORT")
+    check_address(address.removeprefix(tls.INSECURE), "the switch's address")
     if request.device_id > _LARGEST_COUNT:
         raise UsageError(
             f"device id {request.device_id} is too large: the largest is {_LARGEST_COUNT}"

@@ -1,6 +1,7 @@
 """A worker's connections: one to the control side of every server, one to every core."""
 
 import contextlib
+import logging
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ from innet.servers.pbox.sockets import parse_address
 
 if TYPE_CHECKING:
     from innet.servers.pbox.relay import Relay
+
+_log = logging.getLogger("innet")
 
 _RETRY_S = 0.1
 # These limits matter only on a machine that is far too busy. On others, the answer comes at once.
@@ -82,11 +85,18 @@ class Connections:
         address = self.addresses[server]
         host, port = parse_address(address, "address")
         deadline = time.monotonic() + self._timeout
+        silent = True
         while True:
             try:
                 sock = socket.create_connection((host, port), max(0.1, deadline - time.monotonic()))
                 break
             except OSError as why:
+                if silent:
+                    _log.warning(
+                        "no parameter server answers at %s yet (%s): waiting for it, up to %g s",
+                        address, why, self._timeout,
+                    )  # fmt: skip
+                    silent = False
                 if time.monotonic() + _RETRY_S > deadline:
                     raise ServerLost(
                         f"no parameter server answers at {address} within {self._timeout:g} s "
