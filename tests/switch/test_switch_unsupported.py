@@ -209,9 +209,11 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
     "sat_cast: the width has to be a constant": lambda d: set_condition(
         d, "sat_cast", ("field", ["ipv4", "version"])
     ),
-    "ethernet is metadata": lambda d: d["headers"][2].update(metadata=True),
+    "standard_metadata is metadata": lambda d: d["deparsers"][0]["order"].append(
+        "standard_metadata"
+    ),
     "header ipv4 has 161 bits": lambda d: d["header_types"][-1]["fields"].append(["x", 1, False]),
-    "has no standard_metadata": lambda d: d["headers"][1].update(metadata=False),
+    "has no standard_metadata": lambda d: d["headers"][1].update(name="standard"),
 }
 
 

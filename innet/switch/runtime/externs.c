@@ -102,6 +102,13 @@ void rt_set_log(struct sw *sw, int file)
     rt_release(sw);
 }
 
+/* Writes a line to the log at once, or loses it if the file cannot take it. */
+void rt_log_line(struct sw *sw, const char *line, size_t bytes)
+{
+    ssize_t written = write(sw->externs.log_file, line, bytes);
+    (void)written;
+}
+
 enum { MAX_WORDS = 257, MAX_DIGITS = 20 * MAX_WORDS };
 
 /* Divides a number by ten. Returns the remainder. */
@@ -160,8 +167,7 @@ void rt_log(struct sw *sw, const char *const *parts, const struct logged *values
         used += (uint32_t)more;
     }
     line[used++] = '\n';
-    ssize_t written = write(sw->externs.log_file, line, used);
-    (void)written;
+    rt_log_line(sw, line, used);
 }
 
 void rt_assertion_failed(struct sw *sw, const char *what)

@@ -44,6 +44,7 @@ struct logged {
     const uint64_t *words;
 };
 bool rt_logging(struct sw *sw);
+void rt_log_line(struct sw *sw, const char *line, size_t bytes);
 void rt_log(struct sw *sw, const char *const *parts, const struct logged *values, uint32_t count);
 void rt_assertion_failed(struct sw *sw, const char *what);
 

@@ -11,10 +11,11 @@
 
 enum { LINE = 4096 };
 
-/* Prints "[time] [innet] [D] [thread n] [frame.copy] [cxt 0] message" in one write. */
+/* Logs "[time] [innet] [D] [thread n] [frame.copy] [cxt 0] message" in one write. */
 void rt_trace(struct sw *sw, const struct path *path, char level, const char *message, ...)
 {
-    (void)sw;
+    if (!rt_logging(sw))
+        return;
     char line[LINE];
     struct timespec now;
     struct tm local;
@@ -34,8 +35,7 @@ void rt_trace(struct sw *sw, const struct path *path, char level, const char *me
     if (used > sizeof line - 1)
         used = sizeof line - 1;
     line[used] = '\n';
-    fwrite(line, 1, used + 1, stdout);
-    fflush(stdout);
+    rt_log_line(sw, line, used + 1);
 }
 
 /* Writes a number of `bits` bits as hexadecimal digits. In memory, numbers of up to 128 bits are
