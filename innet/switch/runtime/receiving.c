@@ -6,6 +6,7 @@
 #include "frames.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <linux/if_packet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -218,6 +219,8 @@ void receive_from_socket(struct sw *sw, uint32_t number)
     uint32_t most = cores_room(sw) / most_segments(kind);
     most = most < RECEIVE_BATCH ? most : RECEIVE_BATCH;
     int count = recvmmsg(sw->ports[number].fd, messages, most, MSG_DONTWAIT, NULL);
+    if (count < 0 && errno == EINVAL) /* a frame of which the kernel has no description, now gone */
+        rt_dropped(sw, DROP_OFFLOAD);
     if (count <= 0) /* the next round takes the rest */
         return;
     begin_batch(sw);
