@@ -17,6 +17,7 @@ existing job every rank has the token in its environment.
 import contextlib
 import logging
 import uuid
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -35,6 +36,7 @@ from innet.host.fallback import NO_TIMEOUT, GlooFallback
 from innet.host.job import Timeouts
 from innet.host.join import join
 from innet.host.node import Entrance, Node
+from innet.machine.forks import Owner
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import connected, translated
 from innet.rpc.tokens import new_token, token_digest
@@ -72,6 +74,9 @@ class GroupMembership:
     `reason` is a word for a metric; :func:`join_job` logs the explanation. `carrier` is that of the
     agent's collectives (:class:`innet.torch.counts.Way`). `gather_job` tells whether large all-gathers
     get a second job: all ranks wish it, and something leaves their node.
+
+    A membership that its group has dropped without leaving ends as well, as soon as the collectives
+    that have been called are done.
     """
 
     def __init__(
@@ -87,9 +92,14 @@ class GroupMembership:
         self.agent, self.reason = agent, reason
         self.carrier, self.gather_job = carrier, gather_job
         self._leave, self._own = leave, own
+        self._owner = Owner(self)
+        # The agent's thread keeps its connection alive. So its cable is free only when it is closed.
+        self._dropped = weakref.finalize(self, _drop, agent, leave)
+        self._dropped.atexit = False
 
     def leave(self) -> None:
         """Leave the job and give back the cable; as the last process of the group, delete the job."""
+        self._dropped.detach()
         self._leave.close()
 
     def abandon(self) -> None:
@@ -97,6 +107,12 @@ class GroupMembership:
         if self._own:
             self._own.over = True
         self.leave()
+
+
+def _drop(agent: Agent | None, leave: contextlib.ExitStack) -> None:
+    if agent:
+        leave.callback(agent.close)  # which lets the calls that have been made finish
+        LINKS.leave_soon(leave)
 
 
 @dataclass
@@ -337,7 +353,8 @@ def _join(
     exchanges._set_default_timeout(NO_TIMEOUT)  # noqa: SLF001
     fallback = GlooFallback(part.workers, exchanges, exchanges)
     stack.callback(fallback.close)
-    link = stack.enter_context(LINKS.one_of(settings.links))
+    link = LINKS.take(settings.links)
+    stack.callback(LINKS.give_back, link)
     agent = join(
         settings.controller,
         job,

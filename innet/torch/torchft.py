@@ -15,13 +15,15 @@ import logging
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import ProcessGroup, Store  # type: ignore[attr-defined]
-from torchft.process_group import ErrorSwallowingProcessGroupWrapper, ProcessGroupWrapper
+import torch
+from torch.distributed import ProcessGroup, Store, Work  # type: ignore[attr-defined]
+from torchft.process_group import ProcessGroupWrapper
 
 from innet.torch.group import new_group
 
 NAME = "torchft-innet"
 _TIMEOUT = timedelta(seconds=60)  # as torchft's own groups have
+_NO_TIMEOUT = timedelta(0)
 _log = logging.getLogger("innet")
 
 
@@ -45,26 +47,80 @@ class _QuorumGroup(ProcessGroupWrapper):
         return new_group(store, rank, world_size, self._timeout, prefix=prefix)
 
 
-class DeferredErrors(ErrorSwallowingProcessGroupWrapper):
-    """A process group whose errors the Manager sees at the end of a step, and not earlier.
+class DeferredErrors(ProcessGroupWrapper):
+    """A process group whose all-reduces raise no errors. The Manager sees them at the end of the step.
 
-    After an error, all-reduces do nothing until the next `configure`. The Manager then discards the
-    step and asks for another quorum. An error within the step would make ``backward()`` of torchft
-    0.2's DistributedDataParallel raise.
+    After an error, all-reduces fail until the next `configure`. The Manager then discards the step and
+    asks for another quorum. An error within the step would make ``backward()`` of torchft 0.2's
+    DistributedDataParallel raise. So `wait` of an all-reduce returns, and its future has the error. The
+    Manager reads the futures of all its all-reduces, also if a wrapper hides :meth:`errored` from it.
     """
 
+    def __init__(self, pg: ProcessGroup) -> None:
+        super().__init__(pg=pg)
+        self._error: Exception | None = None
+
     def configure(self, *arguments: Any, **more: Any) -> None:
-        """Form the group of a quorum. An error is reported to the Manager and not raised."""
+        """Form the group of a quorum. Raises the errors of the group, and keeps them for the step."""
+        self._error = None
         try:
             super().configure(*arguments, **more)
-        except Exception as problem:  # noqa: BLE001 - the Manager gets it
+        except Exception as problem:
             _log.warning("the replicas of a quorum have not formed a group: %s", problem)
             self.report_error(problem)
+            raise
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: object) -> Work:
+        """Combine tensors in place. An error is in the future of the returned work."""
+        if self._error is None:
+            try:
+                return _DeferringWork(self, super().allreduce(tensors, opts))
+            except Exception as problem:  # noqa: BLE001 - the future raises it
+                self.report_error(problem)
+        return _DeferringWork(self, None)
+
+    def report_error(self, problem: Exception) -> None:
+        """Let all all-reduces fail until the next `configure`. The first error counts."""
+        self._error = self._error or problem
 
     def errored(self) -> Exception | None:
         """Return an error of this quorum, or None."""
-        error: Exception | None = self.error()
-        return error
+        return self._error
+
+
+class _DeferringWork(Work):
+    """A handle on an all-reduce, or on one that cannot be made because of the group's error."""
+
+    def __init__(self, group: DeferredErrors, work: Work | None) -> None:
+        super().__init__()
+        self._group, self._work = group, work
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        """Wait until the all-reduce is over. Return whether it has succeeded."""
+        if self._work:
+            try:
+                return bool(self._work.wait(timeout))
+            except Exception as problem:  # noqa: BLE001 - the future raises it
+                self._group.report_error(problem)
+        return False
+
+    def get_future(self) -> Any:
+        """Return a future of the all-reduce, which raises its error."""
+        if self._work:
+            return self._work.get_future().then(self._noticed)
+        nothing: torch.futures.Future[None] = torch.futures.Future()
+        nothing.set_result(None)
+        return nothing.then(self._refused)
+
+    def _noticed(self, future: Any) -> Any:
+        try:
+            return future.value()
+        except Exception as problem:
+            self._group.report_error(problem)
+            raise
+
+    def _refused(self, _: Any) -> None:
+        raise self._group.errored() or RuntimeError("the group has been configured again")
 
 
 class ProcessGroupInnet(DeferredErrors):

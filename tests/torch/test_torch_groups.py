@@ -21,6 +21,7 @@ import innet.torch
 from innet.errors import UsageError, WorkersMissing
 from innet.local.ports import free_tcp_port
 from innet.rpc import innet_pb2 as pb
+from innet.torch.membership import GroupContext, join_job
 from innet.torch.settings import Settings
 
 SIZE = 2
@@ -83,6 +84,32 @@ def several(rank: int, count: int) -> tuple[dict[str, int], list[float]]:
     alone = dist.new_group([rank], use_local_synchronization=True)
     dist.all_reduce(tensors[0], group=alone)
     return ways(before), [tensor[0].item() for tensor in tensors]
+
+
+def dropped(rank: int, times: int) -> list[str]:
+    """Form groups which nobody destroys. Return why Gloo carries each, if it does."""
+    store = dist.distributed_c10d._get_default_store()
+    reasons = []
+    for number in range(times):
+        own = dist.PrefixStore(f"dropped/{number}", store)
+        within = timedelta(seconds=WITHIN)
+        gloo = dist.ProcessGroupGloo(own, rank, SIZE, within)
+        context = GroupContext(own, gloo, rank, SIZE, within, first=False, prefix="dropped")
+        membership = join_job(context, os.environ)
+        reasons.append(membership.reason)
+        if membership.agent:
+            membership.agent.all_reduce(torch.ones(3))
+        del membership
+        gc.collect()
+    return reasons
+
+
+def test_the_cable_of_a_group_that_nobody_has_destroyed_is_free_when_it_has_left(
+    group: Group, tor: Rack
+):
+    for reasons in group.run(dropped, 2 * CABLES):
+        assert reasons == [""] * 2 * CABLES
+    until(lambda: len(jobs(tor)) == 1)
 
 
 def test_several_groups_at_once_have_jobs_of_their_own_while_there_are_cables(

@@ -1,6 +1,7 @@
 """torchft over the switch: replicas die or train by themselves, and nobody else loses anything."""
 
 import contextlib
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from forked_rack import forked_rack
-from paths import ROOT
+from paths import ROOT, SUPPORT
 from preforked import forked_programs
 from waiting import WITHIN, until
 
@@ -114,3 +115,17 @@ def come_back(rack: Rack, lighthouse: str) -> None:
     assert ends[0].startswith("parameters ")
     assert ends[0] == ends[1]
     assert "2 replicas" in said[1][0]
+
+
+@pytest.mark.parametrize("fault", ["configure", "leave"])
+def test_a_wrapper_that_hides_errors_does_not_let_a_step_be_committed_without_its_sum(
+    rack: Rack, addresses, fault: str
+):
+    command = [start.interpreter(), str(SUPPORT / "wrapped_replicas.py"), fault]
+    own = {"INNET_LINK": "+".join(rack.links[:2]), "RUST_LOG": "warn", "OMP_NUM_THREADS": "1"}
+    with spawned(command, {**rack.environment, **own}) as process:
+        said, _ = process.communicate(timeout=WITHIN)
+    steps = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    assert len(steps) == 6, said
+    assert [step["mean"] for step in steps if step["commits"]] == [1.5] * 4
+    assert not any(step["commits"] for step in steps[:2])
