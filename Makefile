@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Tests start hundreds of Python processes: all of them read what one has compiled.
 export PYTHONDONTWRITEBYTECODE =
-C_SOURCES = $(shell find innet benchmarks tests -name '*.[ch]')
+C_SOURCES = $(shell find innet benchmarks tests -name '*.[ch]' -o -name '*.cpp')
 
 .PHONY: help demo test pytest test-fast matrix newest soak lint format docs proto artifacts system libraries clean
 
