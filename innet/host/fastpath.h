@@ -90,6 +90,7 @@ struct network {
 struct udp_socket {
     int descriptor, waker; /* an eventfd, or -1 */
     int segmenting;        /* whether the kernel cuts one buffer into packets */
+    int refused;           /* the errno with which this kernel refused the last packets, or 0 */
 };
 
 int64_t innet_others(const struct window *window, const struct inbox *inbox);

@@ -71,6 +71,7 @@ class Udp(ctypes.Structure):
 
     _fields_ = [
         ("descriptor", ctypes.c_int), ("waker", ctypes.c_int), ("segmenting", ctypes.c_int),
+        ("refused", ctypes.c_int),
     ]  # fmt: skip
 
 
