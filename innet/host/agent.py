@@ -345,7 +345,7 @@ class Agent(Collectives):
         alone = LeftBehind | LinkFailed | NeighbourLost
         if (
             self._in_node
-        ):  # workers of other slices do not learn from the controller whom this one lacks
+        ):  # the controller does not tell workers of other slices who is missing here
             alone |= WorkersMissing
         if unexpected or isinstance(problem, alone):
             self._membership.close(problem)  # the others need not wait for this worker
