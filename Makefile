@@ -70,10 +70,10 @@ soak: $(VENV)/.dev
 	INNET_SOAK_ELEMENTS=100000000 INNET_FUZZ_PACKETS=1000000 INNET_FUZZ_MESSAGES=1000000 \
 		INNET_FUZZ_STATES=2000000 INNET_FUZZ_TOPOLOGIES=200000 INNET_FUZZ_PROGRAMS=all \
 		INNET_FUZZ_NAMES=20 INNET_FUZZ_SIZES=20000 INNET_WALKS=200 INNET_RESTART_WALKS=1000 \
-		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 INNET_PYTORCH_TESTS=all INNET_REPLICA_KILLS=20 \
+		INNET_KILLS=20 INNET_KILL_WITHIN=1 INNET_PAUSE=60 INNET_REFUSAL=60 INNET_PYTORCH_TESTS=all INNET_REPLICA_KILLS=20 \
 		$(BIN)/python -m pytest --capture=no --verbose tests/system/test_never_a_wrong_sum.py \
 		tests/system/test_shared_memory.py \
-		tests/system/test_overwriting_while_parts_die.py tests/system/test_kill.py tests/system/test_pauses.py \
+		tests/system/test_overwriting_while_parts_die.py tests/system/test_kill.py tests/system/test_pauses.py tests/system/test_refusals.py \
 		tests/system/test_fuzz_agent.py tests/controller/test_fuzz_controller.py tests/controller/test_fuzz_state.py \
 		tests/emulation/test_fuzz_topology.py tests/switch/test_switch_fuzz.py tests/switch/test_switch_names.py \
 		tests/switch/test_switch_sizes.py tests/controller/test_restart.py tests/controller/test_restart_walk.py \

@@ -23,7 +23,7 @@
     │   ├── AgentClosed            this process closed the agent
     │   ├── JobEnded               the controller has ended the job, or removed this worker from it
     │   ├── LeftBehind             the quorum went on without this worker
-    │   ├── LinkFailed             the worker's own network refused to send or receive
+    │   ├── LinkFailed             the worker's socket is none any more, or its fallback failed
     │   ├── TimedOut               the caller's own timeout has passed; the all-reduce goes on
     │   ├── SwitchUnreachable      the switch no longer answers                   (3)
     │   ├── WorkersMissing         the switch answers, but other workers do not contribute
@@ -128,7 +128,7 @@ class AgentClosed(AllReduceError):
 
 
 class LinkFailed(AllReduceError):
-    """The worker's own network refused to send or to receive."""
+    """The worker's socket cannot be used any more, or its fallback has failed for no known cause."""
 
 
 class JobEnded(AllReduceError):

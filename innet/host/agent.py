@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -20,6 +20,7 @@ from innet.errors import (
     LinkFailed,
     NeighbourLost,
     UsageError,
+    WorkersMissing,
 )
 from innet.host.activity import Activity
 from innet.host.agreement import ALL_REDUCE, EXACT, Collective
@@ -114,6 +115,8 @@ class Agent(Collectives):
         self._fallback = fallback
         self.timeouts = timeouts
         job, self._link = membership.be_admitted(link_spec)
+        if node:
+            job = replace(job, group_ranks=node.place.carriers)
         self.info = node.place.info(job) if node else job
         if fallback and fallback.workers != job.workers:
             self._link.close()
@@ -127,6 +130,7 @@ class Agent(Collectives):
         self._privacy = Privacy(secret, self.info)
         arguments = self._link, job, membership, waker, timeouts, fallback
         self._exchanges = NodeExchanges(node, *arguments) if node else Exchanges(*arguments)
+        self._in_node = node is not None
         try:
             self._reducer = Reducer(self._exchanges, self.info, spec)
             self._moves = Moves(self._exchanges, self.info)
@@ -290,12 +294,14 @@ class Agent(Collectives):
             return
         self._closed = True
         if abandon or self._calls.serving_here or self._calls.waiting_here:
-            self._exchanges.stop()
+            self._exchanges.stop(problem)
         if self._calls.serving_here:
             return
         self._calls.end()
         self._calls.join(self._thread)
         _refuse(self._calls.left())
+        if problem:
+            self._exchanges.give_up(problem)
         self._exchanges.close()
         self._membership.close(problem)
         self._link.close()
@@ -342,7 +348,12 @@ class Agent(Collectives):
         """Leave the job after an error that only this worker has."""
         if unexpected := not isinstance(problem, InnetError):
             self._exchanges.give_up(problem)
-        if unexpected or isinstance(problem, LeftBehind | LinkFailed | NeighbourLost):
+        alone = LeftBehind | LinkFailed | NeighbourLost
+        if (
+            self._in_node
+        ):  # the controller does not tell workers of other slices who is missing here
+            alone |= WorkersMissing
+        if unexpected or isinstance(problem, alone):
             self._membership.close(problem)  # the others need not wait for this worker
 
 

@@ -131,6 +131,11 @@ class Connection:
         return self.buffers.packets, self.buffers.inbox.corrupted
 
     @property
+    def refused(self) -> int:
+        """Return the error number with which this machine's kernel refused the last packets, or 0."""
+        return 0
+
+    @property
     def is_sending(self) -> bool:
         """Return whether packets wait for this host's link, as far as is known."""
         return self._queued is not None and self._queued(self._context) > 0
@@ -158,6 +163,11 @@ class UdpConnection(Connection):
     def segmenting(self) -> bool:
         """Return whether the kernel cuts one buffer into packets."""
         return bool(self._udp.segmenting)
+
+    @property
+    def refused(self) -> int:
+        """Return the error number with which this machine's kernel refused the last packets, or 0."""
+        return int(self._udp.refused)
 
     def close(self) -> None:
         """Close the socket."""

@@ -63,7 +63,7 @@ class Exchanges:
         self._controller = controller
         self._waker = waker
         self._limits = WaitLimits(info, controller, timeouts)
-        self._current = CurrentTerm(controller, self._limits)
+        self._current = CurrentTerm(controller, self._limits, info)
         self._fallback = FallbackPath(fallback, info, waker, self._limits, timeouts, monotonic)
         self._transport = SwitchTransport(link, info, monotonic, self._current, timeouts)
         self._paths: Paths = Paths(self._transport, self._fallback, self._check_meanwhile)
@@ -177,8 +177,11 @@ class Exchanges:
             with contextlib.suppress(AllReduceError), self._first_error:
                 self._follow()
 
-    def stop(self) -> None:
-        """End the exchange under way, and refuse all later ones. Safe from any thread."""
+    def stop(self, problem: BaseException | None = None) -> None:  # noqa: ARG002
+        """End the exchange under way, and refuse all later ones. Safe from any thread.
+
+        The `problem` is the reason, if there is one.
+        """
         self._limits.stop()
         self._waker.wake()
 

@@ -89,6 +89,7 @@ struct udp_socket {
     int descriptor, waker; /* an eventfd, or -1 */
     int segmenting;        /* whether the kernel cuts one buffer into packets */
     int joined;            /* whether it had joined packets in the last datagram */
+    int refused;           /* the errno with which this kernel refused the last packets, or 0 */
 };
 
 int64_t innet_others(const struct window *window, const struct inbox *inbox);

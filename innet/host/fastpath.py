@@ -30,6 +30,7 @@ import numpy.typing as npt
 from innet.errors import CompilerError
 from innet.host import structs
 from innet.host.numpy_socket import MESSAGES
+from innet.host.refusals import MISUSES
 from innet.host.rounds import BATCHES
 from innet.host.structs import POINTER, REAL, SIZE
 from innet.host.window import SlotState
@@ -74,6 +75,7 @@ _CONSTANTS: Constants = {
     "MOST_SENT_BYTES": MOST_SENT_BYTES,
     "UDP_SEGMENT": UDP_SEGMENT,
     "UDP_GRO": UDP_GRO,
+    "MISUSES": sorted(MISUSES),
 }
 
 

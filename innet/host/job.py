@@ -1,7 +1,7 @@
 """A worker's knowledge of its job: its rank, the present term, and its timeouts."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,7 +13,8 @@ class WorkerInfo:
     """A worker's rank and its job, as the controller gave them; valid until the worker leaves.
 
     With fewer than `min_workers` workers there are no results. `job` is the job's id in packets. In a
-    job that `lends` slots, workers report when they communicate.
+    job that `lends` slots, workers report when they communicate. If the job carries a slice for a larger
+    group, `group_ranks` are the ranks of its workers in that group.
     """
 
     job: int
@@ -23,6 +24,11 @@ class WorkerInfo:
     lanes: int
     job_name: str = ""
     lends: bool = False
+    group_ranks: Sequence[int] = ()
+
+    def in_group(self, rank: int) -> int:
+        """Return the rank in the group of a worker of the job. Logs and errors name this one."""
+        return self.group_ranks[rank] if self.group_ranks else rank
 
     @property
     def has_quorum(self) -> bool:

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from innet.errors import UsageError
-from innet.host import fastpath
+from innet.host import fastpath, refusals
 from innet.host.connections import (
     Connection,
     Format,
@@ -80,6 +80,7 @@ class Link:
         sealed: bool = True,
     ) -> None:
         self.ip = own.ip
+        self._far = service.ip
         self._own = int.from_bytes(own.ip_bytes), own.udp_port
         source = int.from_bytes(service.ip_bytes), service.udp_port
         self.corrupted = 0
@@ -112,6 +113,8 @@ class Link:
             join_datagrams(end)
             if not encapsulation:
                 take_part_in_ecn(end)
+            elif end.family == socket.AF_INET:
+                self._far = end.getpeername()[0]
             if library:
                 self.native = UdpConnection(library, end, arriving, descriptor)
             self._packets = self.native or NumpySocket(
@@ -124,6 +127,11 @@ class Link:
         """Return whether packets wait for this host's link, as far as is known."""
         return self._packets.is_sending
 
+    @property
+    def refusal(self) -> str:
+        """Return why this machine's kernel has refused the last packets, and what to check, or ""."""
+        return refusals.explanation(self._packets.refused, self._far)
+
     def wait(self, seconds: float) -> None:
         """Return when a packet is there, when the waker is used, or after `seconds`."""
         self._packets.wait(seconds)
@@ -131,7 +139,8 @@ class Link:
     def send(self, records: Records) -> None:
         """Seal equal-sized packets, and send them in order.
 
-        Packets that the kernel cannot take are lost, as on a wire.
+        Packets that the kernel refuses or has no room for are lost, as on a wire. Raises OSError if the
+        socket is not usable as such.
         """
         seal(records, *self._own)
         self._packets.send(records)

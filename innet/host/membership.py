@@ -168,10 +168,12 @@ class Membership:
                 job_name=self._request.job,
                 lends=admission.lends,
             )
-        raise ControllerError(
-            f"no hello packet has reached the controller in {self._timeout:.0f} s: "
+        why = self._link.refusal or (
             "does this worker's link lead to the job's switch, and do all machines have the same "
             "version of innet?"
+        )
+        raise ControllerError(
+            f"no hello packet has reached the controller in {self._timeout:.0f} s: {why}"
         )
 
     def _say_hello(self) -> None:

@@ -69,7 +69,8 @@ class MissingWorkers:
     def check_departures(self) -> None:
         """Raise WorkersMissing if the exchange lacks workers that have left the job."""
         if self._gone:
-            reasons = "; ".join(f"worker {rank}: {why}" for rank, why in self._gone.items())
+            named = ((self._info.in_group(rank), why) for rank, why in self._gone.items())
+            reasons = "; ".join(f"worker {rank}: {why}" for rank, why in named)
             raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
 
     def check_wait(self, seconds: float, timeouts: Timeouts) -> None:
@@ -77,7 +78,8 @@ class MissingWorkers:
         if seconds > timeouts.workers:
             ranks: Iterable[int] = self.known or range(self._info.workers)
             raise WorkersMissing(
-                f"no contribution from workers {sorted(ranks)} for {seconds:.0f} s, the "
+                f"no contribution from workers {sorted(map(self._info.in_group, ranks))} for "
+                f"{seconds:.0f} s, the "
                 "timeout of this call: are they stuck, or do they call all-reduce less often?"
             )
 

@@ -42,12 +42,14 @@ class Place:
     """A worker's place in a group whose nodes have equally many workers.
 
     `ranks` are the ranks of the node's workers in the group, in order, and `index` is the position
-    of this worker's. The group has `workers` in all.
+    of this worker's. The group has `workers` in all. If there are several nodes, `carriers` are the
+    workers of the job that carries this worker's slice: one of each node.
     """
 
     ranks: Sequence[int]
     index: int
     workers: int
+    carriers: Sequence[int] = ()
 
     @property
     def has_all(self) -> bool:
@@ -57,7 +59,9 @@ class Place:
     def info(self, job: WorkerInfo) -> WorkerInfo:
         """Return the worker's view of the group, given the job in which it carries its slice."""
         rank = self.ranks[self.index]
-        return replace(job, rank=rank, workers=self.workers, min_workers=self.workers)
+        return replace(
+            job, rank=rank, workers=self.workers, min_workers=self.workers, group_ranks=()
+        )
 
 
 class Entrance:

@@ -126,6 +126,7 @@ class NodeExchanges(Exchanges):
         self._next_table = cycle(self._tables)
         self._alone = node.place.has_all  # whether the node has all workers of the group
         self._stragglers = StragglerLog(self._group)
+        self._stopped_by: BaseException | None = None
         self._done_alone = 0  # exchanges within the node, which no term counts
 
     def all_reduce(
@@ -205,6 +206,11 @@ class NodeExchanges(Exchanges):
         """Leave the node. Its other workers notice that."""
         self._node.close()
 
+    def stop(self, problem: BaseException | None = None) -> None:
+        """Do the same as :meth:`Exchanges.stop`. The node's other workers learn of the `problem`."""
+        self._stopped_by = problem
+        super().stop()
+
     def give_up(self, problem: BaseException) -> None:
         """Do the same as :meth:`Exchanges.give_up`, and tell the node's other workers."""
         super().give_up(problem)
@@ -226,7 +232,7 @@ class NodeExchanges(Exchanges):
             with self._first_error:
                 result = work()
         except BaseException as problem:
-            self._node.fail(problem)
+            self._node.fail(self._stopped_by or problem)
             raise
         finally:
             if self._alone:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from innet.host.packets import Packets
+from innet.host.refusals import MISUSES, NOT_OURS
 from innet.host.waker import Waker
 from innet.machine.sockets import (
     LONG_QUEUE_BYTES,
@@ -71,10 +72,6 @@ _CONTROL_MESSAGE = np.dtype(
 )
 _CONTROL = np.dtype([("first", _CONTROL_MESSAGE), ("second", _CONTROL_MESSAGE)])
 
-# Errors of a UDP socket if nobody listens at the other end: they mean a lost packet, no more.
-_UNREACHABLE = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
-_NO_ROOM = {errno.EAGAIN, errno.ENOBUFS}
-
 
 class _Datagrams(NamedTuple):
     """Received datagrams: their sizes, those of the packets in them, and marks of long queues."""
@@ -89,7 +86,8 @@ class NumpySocket:
 
     Incoming packets must carry the check of a sender at `address`, (IP, port), or 0 if not
     `sealed`. `told` gives the positions before the header that identify a packet's sender, each
-    with the bytes expected there. The `waker` ends a wait.
+    with the bytes expected there. The `waker` ends a wait. `refused` is the error number with which
+    this machine's kernel refused the last packets, or 0.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class NumpySocket:
             self._poll.register(waker.descriptor, select.POLLIN)
         self._socket, self._dtypes = sock, dtypes
         self._address, self._told, self._sealed = address, told, sealed
-        self.segmenting = True
+        self.segmenting, self.refused = True, 0
         self._buffers = np.empty((MESSAGES, DATAGRAM_BYTES), np.uint8)
         self._vectors = np.zeros(MESSAGES, _VECTOR)
         self._vectors["base"] = _addresses(self._buffers)
@@ -170,10 +168,9 @@ class NumpySocket:
         )  # fmt: skip
         if count < 0:
             number = ctypes.get_errno()
-            if number == errno.EAGAIN or number in _UNREACHABLE:
-                count = 0
-            else:
+            if number in MISUSES:
                 raise OSError(number, os.strerror(number))
+            count = 0
         sizes, control_bytes = messages["received"][:count], messages["control_bytes"][:count]
         control = self._control[:count]
         first = control["first"]
@@ -223,22 +220,27 @@ class NumpySocket:
     def _send_batch(self, packets: Records, options: list[tuple[int, int, bytes]]) -> None:
         if len(packets) > 1 and self.segmenting:
             size = struct.pack("=H", packets.itemsize)
-            try:
-                self._sendmsg(packets, [(socket.SOL_UDP, UDP_SEGMENT, size), *options])
+            number = self._sendmsg(packets, [(socket.SOL_UDP, UDP_SEGMENT, size), *options])
+            if number not in (errno.EINVAL, errno.EIO, errno.EOPNOTSUPP):
                 return
-            except OSError as problem:
-                if problem.errno not in (errno.EINVAL, errno.EIO, errno.EOPNOTSUPP):
-                    raise
-                self.segmenting = False  # the kernel or the device cannot: send one by one
+            if self._sendmsg(packets[:1], options):
+                return
+            self.segmenting = False  # the kernel or the device cannot cut: send one by one
+            packets = packets[1:]
         for packet in packets:
             self._sendmsg(packet.reshape(1), options)
 
-    def _sendmsg(self, packets: Records, ancillary: list[tuple[int, int, bytes]]) -> None:
+    def _sendmsg(self, packets: Records, ancillary: list[tuple[int, int, bytes]]) -> int:
+        """Send one datagram, or many in one buffer. Return the error number of lost packets, or 0."""
+        number = 0
         try:
             self._socket.sendmsg([packets.view(np.uint8).data], ancillary)
         except OSError as problem:
-            if problem.errno not in _UNREACHABLE | _NO_ROOM:
+            number = problem.errno or 0
+            if number in MISUSES:
                 raise
+        self.refused = 0 if number in NOT_OURS else number
+        return number
 
 
 def _addresses(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:

@@ -65,21 +65,21 @@ class SwitchSilence:
         """Return the silence in this term and before it. Safe from any thread."""
         return self._before + self.now(now)
 
-    def check(self, now: float, stuck: float, timeouts: Timeouts, *, in_touch: bool) -> None:
+    def check(
+        self, now: float, stuck: float, timeouts: Timeouts, refusal: str, *, in_touch: bool
+    ) -> None:
         """Raise SwitchUnreachable if the silence is too long.
 
         `stuck` is the time in seconds since the exchange's last progress. Silence while the
         controller is out of reach does not count, because only the controller knows another way to
-        sum.
+        sum. `refusal` tells why this machine's kernel has refused packets, if it has.
         """
         total = self.total(now)
         self._forgiven = min(self._forgiven, total) if in_touch else total
         late = stuck > timeouts.workers and total > _LEAST_LIMIT
         if total - self._forgiven > timeouts.switch or late:
-            raise SwitchUnreachable(
-                f"the switch has not answered for {total:.1f} s: is it running, "
-                "and does it still hold this job?"
-            )
+            why = refusal or "is it running, and does it still hold this job?"
+            raise SwitchUnreachable(f"the switch has not answered for {total:.1f} s: {why}")
 
     def report(self) -> None:
         """Note that another term was requested."""

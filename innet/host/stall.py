@@ -1,6 +1,6 @@
 """The detection of an exchange that stalls: the switch is silent, or contributions are missing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from innet.host.silence import SwitchSilence
 from innet.host.stopwatch import Lateness
 from innet.host.timer import ProbeTimer, RetransmissionTimer
 from innet.host.window import Indices
+from innet.host.worker_log import WorkerLog
 from innet.rpc import innet_pb2 as pb
 
 
@@ -38,7 +39,7 @@ class StallDetector:
     """The progress of an exchange, the switch's `silence`, and the workers that are `missing`.
 
     Times are in seconds of the agent's clock. `result_at` is when the last result came. The timers
-    are the transport's.
+    are the transport's. `refusal` returns why this machine's kernel has refused the last packets, or "".
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class StallDetector:
         timeouts: Timeouts,
         timer: RetransmissionTimer,
         probes: ProbeTimer,
+        refusal: Callable[[], str],
     ) -> None:
         self._membership, self._timeouts = membership, timeouts
-        self._timer, self._probes = timer, probes
+        self._timer, self._probes, self._refusal = timer, probes, refusal
+        self._log = WorkerLog(info)
         self.missing = MissingWorkers(info)
         self.silence = SwitchSilence()
         self.result_at = float("-inf")
@@ -103,10 +106,15 @@ class StallDetector:
         self.missing.note_departures(self._membership.departed(), now)
         if now >= self.report_at:
             self.silence.report()
-            silent = self.silence.now(now)
-            self._membership.trouble(f"the switch has not answered for {silent:.1f} s")
+            reason = f"the switch has not answered for {self.silence.now(now):.1f} s"
+            if refusal := self._refusal():
+                reason = f"{reason}: {refusal}"
+                self._log.warning("%s", reason)  # nothing else may tell it on this machine
+            self._membership.trouble(reason)
         stuck = now - self._progress_at
-        self.silence.check(now, stuck, self._timeouts, in_touch=self._membership.in_touch())
+        self.silence.check(
+            now, stuck, self._timeouts, self._refusal(), in_touch=self._membership.in_touch()
+        )
         self.missing.check_departures()
         self._membership.waits(stuck, self.missing.known)
         self.missing.check_wait(stuck, self._timeouts)

@@ -11,11 +11,11 @@ class StragglerLog:
     """A log of the workers for which this worker has waited long."""
 
     def __init__(self, info: WorkerInfo) -> None:
-        self._rank, self._log = info.rank, WorkerLog(info)
+        self._rank, self._log = info.in_group(info.rank), WorkerLog(info)
         self._named: frozenset[int] = frozenset()
 
     def note(self, seconds: float, ranks: Iterable[int]) -> None:
-        """Note how long, and for which ranks, this worker has waited."""
+        """Note how long, and for which ranks of the group, this worker has waited."""
         if seconds < LONG_WAIT_S:
             return
         others = frozenset(ranks) - {self._rank}

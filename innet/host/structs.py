@@ -72,6 +72,7 @@ class Udp(ctypes.Structure):
     _fields_ = [
         ("descriptor", ctypes.c_int), ("waker", ctypes.c_int), ("segmenting", ctypes.c_int),
         ("joined", ctypes.c_int),
+        ("refused", ctypes.c_int),
     ]  # fmt: skip
 
 

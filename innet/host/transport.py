@@ -59,7 +59,9 @@ class SwitchTransport:
         self._timer = RetransmissionTimer()
         self._probes = ProbeTimer(self._timer)
         self.inquiries: Inquiries | None = None  # of the exchange under way, if it has deadlines
-        self._stall = StallDetector(info, membership, timeouts, self._timer, self._probes)
+        self._stall = StallDetector(
+            info, membership, timeouts, self._timer, self._probes, lambda: link.refusal
+        )
         self._silence, self._missing = self._stall.silence, self._stall.missing
         front = 0 if link.encapsulation else ENCAPSULATION_BYTES
         self.traffic = Traffic(link.dtype.itemsize + front, link.bare_dtype.itemsize + front)

@@ -18,12 +18,15 @@ int innet_udp_wait(void *context, double seconds)
 
 /* ---- send ------------------------------------------------------------------------------------ */
 
-/* Returns whether an error only means lost packets, as on a wire: nobody listens at the other end, or
- * there is no room. */
-static int is_loss(int number)
+/* Returns whether an error means a wrong use of the socket. Any other means lost packets, as on a wire:
+ * nobody listens at the other end, there is no room, or this machine's kernel refuses packets for a
+ * time. */
+static int is_misuse(int number)
 {
-    return number == ECONNREFUSED || number == EHOSTUNREACH || number == ENETUNREACH
-           || number == EHOSTDOWN || number == EAGAIN || number == ENOBUFS;
+    for (size_t i = 0; i < sizeof MISUSES / sizeof *MISUSES; i++)
+        if ((uint64_t)number == MISUSES[i])
+            return 1;
+    return 0;
 }
 
 int64_t innet_udp_queued(void *context)
@@ -53,9 +56,7 @@ static int send_one(int descriptor, const uint8_t *packets, size_t bytes, uint16
         add_option(&message, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment);
     if (congested)
         add_option(&message, IPPROTO_IP, IP_TOS, &(int){ECN_CONGESTED}, sizeof(int));
-    if (sendmsg(descriptor, &message, 0) >= 0 || is_loss(errno))
-        return 0;
-    return errno;
+    return sendmsg(descriptor, &message, 0) < 0 ? errno : 0;
 }
 
 int innet_udp_send(void *context, const uint8_t *packets, size_t count, size_t bytes)
@@ -69,11 +70,15 @@ int innet_udp_send(void *context, const uint8_t *packets, size_t count, size_t b
         int number = send_one(udp->descriptor, packets, some * bytes,
                               some > 1 ? (uint16_t)bytes : 0, congested);
         if (some > 1 && (number == EINVAL || number == EIO || number == EOPNOTSUPP)) {
-            udp->segmenting = 0; /* the kernel or the device cannot: send one by one */
-            continue;
+            number = send_one(udp->descriptor, packets, bytes, 0, congested);
+            if (!number) { /* the kernel or the device cannot cut: send one by one */
+                udp->segmenting = 0;
+                some = 1;
+            }
         }
-        if (number)
+        if (is_misuse(number))
             return number;
+        udp->refused = number == EAGAIN || number == ECONNREFUSED ? 0 : number;
         packets += some * bytes;
         count -= some;
     }
@@ -122,7 +127,7 @@ int innet_udp_receive(void *context, struct inbox *inbox)
     innet_clear(inbox);
     int count = recvmmsg(udp->descriptor, messages, most, MSG_DONTWAIT, NULL);
     if (count < 0)
-        return errno != EAGAIN && is_loss(errno) ? 0 : errno;
+        return is_misuse(errno) ? errno : EAGAIN;
     for (int i = 0; i < count; i++) {
         size_t bytes = messages[i].msg_len, size;
         struct about message = about(&messages[i].msg_hdr, bytes);

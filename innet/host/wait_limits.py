@@ -36,8 +36,8 @@ class WaitLimits:
             self._further = None
 
     def note(self, seconds: float, ranks: Iterable[int]) -> None:
-        """Note how long the worker has waited, and for which ranks as far as known."""
-        self._stragglers.note(seconds, ranks)
+        """Note how long the worker has waited, and for which ranks of the job as far as known."""
+        self._stragglers.note(seconds, map(self._info.in_group, ranks))
 
     def over(self) -> None:
         """Note that a wait is over."""
@@ -56,7 +56,8 @@ class WaitLimits:
         """Raise WorkersMissing if too few workers are left, or fewer than `needed`."""
         departed = self._controller.departed()
         if self._info.workers - len(departed) < (needed or self._info.min_workers):
-            reasons = "; ".join(f"worker {rank}: {why}" for rank, why in departed.items())
+            named = ((self._info.in_group(rank), why) for rank, why in departed.items())
+            reasons = "; ".join(f"worker {rank}: {why}" for rank, why in named)
             raise WorkersMissing(f"the all-reduce cannot finish: {reasons}")
 
     def check_first_term(self, seconds: float) -> None:
@@ -106,7 +107,7 @@ class WaitLimits:
             )
 
     def _note_others(self, seconds: float) -> frozenset[int]:
-        """Note the wait. Return the other ranks that the job waits for."""
+        """Note the wait. Return the others that the job waits for, by their ranks in the group."""
         others = self._controller.waiting_for - {self._info.rank}
         self.note(seconds, others)
-        return others
+        return frozenset(map(self._info.in_group, others))

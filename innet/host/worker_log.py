@@ -9,14 +9,15 @@ from innet.terminal.console import one_line
 
 
 class WorkerLog(logging.LoggerAdapter[logging.Logger]):
-    """The logger ``innet``, whose lines begin with the worker's job and rank.
+    """The logger ``innet``, whose lines begin with the worker's job, and its rank in the group.
 
     Records also have the attributes ``job`` and ``rank``, for formatters that write JSON.
     """
 
     def __init__(self, info: WorkerInfo) -> None:
-        self._prefix = f"job {info.job_name or info.job}, worker {info.rank}: ".replace("%", "%%")
-        about = {"job": info.job_name or info.job, "rank": info.rank}
+        rank = info.in_group(info.rank)
+        self._prefix = f"job {info.job_name or info.job}, worker {rank}: ".replace("%", "%%")
+        about = {"job": info.job_name or info.job, "rank": rank}
         super().__init__(logging.getLogger("innet"), about)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:

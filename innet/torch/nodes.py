@@ -61,5 +61,7 @@ class Nodes:
 
     def place(self, rank: int) -> Place:
         """Return a rank's place in its node."""
-        own = next(ranks for ranks in self.ranks if rank in ranks)
-        return Place(own, own.index(rank), len(self.ranks) * len(own))
+        own, carriers = (
+            next(ranks for ranks in lists if rank in ranks) for lists in (self.ranks, self.jobs)
+        )
+        return Place(own, own.index(rank), len(self.ranks) * len(own), carriers)

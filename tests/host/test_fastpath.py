@@ -70,6 +70,7 @@ class Network:
         self.operation = Operation.SUM
         self.queued: Callable[[], int] | None = None  # memory of what waits for the worker's link
         self.encapsulation = self.bare_encapsulation = FRONT
+        self.refusal = ""
         self.dtype, self.bare_dtype = (packet_dtype(lanes, len(FRONT)) for lanes in (info.lanes, 0))
         self.leaving, self.arriving = (
             Formats(Format(self.bare_dtype, *end), Format(self.dtype, *end))

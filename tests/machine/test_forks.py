@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ from waiting import until
 from innet.errors import AgentClosed, ClientClosed, UsageError, WorkerLost
 from innet.host.link import open_link
 from innet.local.rack import local_rack
+from innet.machine.forks import cut_in_children, opened_sockets_cut_in_children
 from innet.rpc import innet_pb2 as pb
 from innet.servers import pbox
 from innet.wire.frames import Address
@@ -206,6 +208,90 @@ def test_a_workers_link_is_free_again_while_a_child_of_its_process_lives(
         child()
         first.close()
         until(free)
+
+
+@contextlib.contextmanager
+def listening(kind: str, folder: Path) -> Iterator[tuple[socket.socket, object, str]]:
+    """Yield a server, the address for `connect`, and the address as gRPC takes it."""
+    if kind == "unix":
+        path = str(folder / "server")
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            server.listen()
+            yield server, path, f"unix:{path}"
+    elif kind == "IPv4":
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            yield server, server.getsockname(), f"localhost:{server.getsockname()[1]}"
+    else:
+        both = {"family": socket.AF_INET6, "dualstack_ipv6": True}
+        with socket.create_server(("::", 0), **both) as server:
+            port = server.getsockname()[1]
+            host, named = {"mapped": ("::ffff:127.0.0.1", "127.0.0.1"), "IPv6": ("::1", "[::1]")}[
+                kind
+            ]
+            yield server, (host, port), f"{named}:{port}"
+
+
+@contextlib.contextmanager
+def connection(kind: str, folder: Path) -> Iterator[tuple[socket.socket, socket.socket, str]]:
+    """Yield both ends of a connection, the client's first, and the server's address."""
+    with (
+        listening(kind, folder) as (server, end, address),
+        socket.socket(server.family) as client,
+    ):
+        client.connect(end)
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.settimeout(WITHIN)
+            yield client, accepted, address
+
+
+@pytest.mark.parametrize("kind", ["IPv4", "mapped", "IPv6", "unix"])
+def test_a_server_sees_the_end_of_a_process_whose_child_lives(
+    child: Callable[[], None], tmp_path: Path, kind: str
+):
+    with connection(kind, tmp_path) as (client, accepted, address):
+        cut_in_children(address)
+        child()
+        client.close()
+        assert accepted.recv(1) == b""
+
+
+@pytest.mark.parametrize("kind", ["IPv4", "mapped", "IPv6", "unix"])
+def test_a_child_keeps_a_connection_that_is_the_users_own(tmp_path: Path, kind: str):
+    cut_in_children("127.0.0.1:1")
+    cut_in_children("unix:/nowhere")
+    cut_in_children("dns:///only-grpc.invalid")
+    with connection(kind, tmp_path) as (client, accepted, _):
+        assert in_child(lambda: client.send(b"own") + 4) == 7
+        assert accepted.recv(3) == b"own"
+
+
+def test_a_connection_that_a_library_opens_ends_with_its_process_while_a_child_lives(
+    child: Callable[[], None], tmp_path: Path
+):
+    with contextlib.ExitStack() as stack:
+        own, own_far, _ = stack.enter_context(connection("IPv4", tmp_path))
+        with opened_sockets_cut_in_children():
+            client, accepted, _ = stack.enter_context(connection("IPv4", tmp_path))
+        assert in_child(lambda: own.send(b"own") + 4) == 7
+        assert own_far.recv(3) == b"own"
+        child()
+        client.close()
+        assert accepted.recv(1) == b""
+
+
+def test_a_child_keeps_a_socket_whose_descriptor_a_library_had_before(tmp_path: Path):
+    near, far = socket.socketpair()
+    with near, far:
+        with opened_sockets_cut_in_children():
+            descriptor = socket.socket().detach()
+        os.dup2(near.fileno(), descriptor)  # which closes the library's
+        try:
+            assert in_child(lambda: os.write(descriptor, b"new") + 4) == 7
+            assert far.recv(3) == b"new"
+        finally:
+            os.close(descriptor)
 
 
 def test_a_child_that_closes_its_parents_server_leaves_the_server_running():

@@ -605,6 +605,17 @@ def test_nobody_at_the_address():
         )
 
 
+def test_a_client_says_at_once_that_a_server_does_not_answer_yet(caplog: pytest.LogCaptureFixture):
+    address = f"127.0.0.1:{free_tcp_port()}"
+    with pytest.raises(ServerLost):
+        pbox.connect(address, job="test", rank=0, workers=1, keys=[1], timeout=0.3)
+    [said] = [
+        each for each in caplog.records if "yet" in each.message
+    ]  # once, not for each attempt
+    assert f"no parameter server answers at {address} yet" in said.message
+    assert said.message.endswith("waiting for it, up to 0.3 s")
+
+
 def test_another_service_at_the_address():
     with socket.create_server(("127.0.0.1", 0)) as other:
 

@@ -4,8 +4,10 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from waiting import WITHIN
 import innet.torch
 from innet.controller.state.registry import Policy
 from innet.errors import NeighbourLost, UsageError, WorkersMissing
+from innet.host.agent import leave_jobs
 from innet.host.node import Place
 from innet.local.rack import local_rack
 from innet.rpc import innet_pb2 as pb
@@ -36,7 +39,7 @@ def tor() -> Iterator[Rack]:
 @contextlib.contextmanager
 def ranks(tor: Rack, nodes: str = "0011", **more: str) -> Iterator[Group]:
     """Yield a group. `nodes` has the number of each rank's node, as torchrun gives it."""
-    links = ["+".join(tor.links[rank::SIZE]) for rank in range(SIZE)]
+    links = ["+".join(tor.links[rank :: len(nodes)]) for rank in range(len(nodes))]
     environments = [
         {
             "INNET_CONTROLLER": tor.controller, "INNET_LINK": links[rank], "LOCAL_RANK": str(rank),
@@ -48,7 +51,7 @@ def ranks(tor: Rack, nodes: str = "0011", **more: str) -> Iterator[Group]:
         yield running
 
 
-SEVERAL, ONE = "0011", "0000"
+SEVERAL, ONE, NONE = "0011", "0000", "0123"
 
 
 @pytest.fixture(scope="module", params=[SEVERAL, ONE])
@@ -261,8 +264,33 @@ def failing(rank: int) -> BaseException | None:
     return None
 
 
+def over_gloo(rank: int) -> BaseException | None:
+    """Make a call that Gloo carries."""
+    parts = [torch.ones(1000) for _ in range(SIZE)]
+    try:
+        dist.all_to_all([torch.empty(1000) for _ in range(SIZE)], parts)
+    except RuntimeError as problem:
+        return problem
+    return None
+
+
+@pytest.mark.parametrize("nodes", [ONE, NONE])
+def test_a_killed_rank_ends_the_calls_over_gloo_while_its_child_lives(tor: Rack, nodes: str):
+    with ranks(tor, nodes) as group:
+        assert group.run(over_gloo) == [None] * SIZE
+        group.start(with_a_child, ranks=[1])
+        [child] = group.results([1])
+        try:
+            others = [0, 2, 3]
+            group.start(over_gloo, ranks=others)
+            group.processes[1].kill()
+            assert all(group.results(others))
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("victim", [0, 3])
-@pytest.mark.parametrize("nodes", [SEVERAL, ONE])
+@pytest.mark.parametrize("nodes", [SEVERAL, ONE, NONE])
 def test_a_killed_rank_ends_the_calls_of_all_others(nodes: str, victim: int):
     others = [rank for rank in range(SIZE) if rank != victim]
     with rack(SIZE) as tor, ranks(tor, nodes) as group:
@@ -276,8 +304,53 @@ def test_a_killed_rank_ends_the_calls_of_all_others(nodes: str, victim: int):
         finally:
             os.kill(child, signal.SIGKILL)
     neighbours = [rank for rank in others if nodes[rank] == nodes[victim]]
-    assert {type(errors[rank]) for rank in neighbours} == {NeighbourLost}
+    assert all(type(errors[rank]) is NeighbourLost for rank in neighbours)
     assert all(isinstance(each, WorkersMissing) for each in errors.values())
+    assert all(f"worker {victim}" in str(each) for each in errors.values())
+
+
+def ending(rank: int, pending: bool) -> None:
+    """End as a script does that has raised an exception."""
+    if pending:
+        dist.all_reduce(torch.ones(100_000), async_op=True)
+    sys.last_value = ValueError("no more data")
+    leave_jobs()
+    os._exit(1)
+
+
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize("nodes", [SEVERAL, ONE])
+def test_all_ranks_see_the_exception_that_ended_a_ranks_program(nodes: str, pending: bool):
+    others = [0, 1, 2]
+    with rack(SIZE) as tor, ranks(tor, nodes) as group:
+        group.run(summed)
+        group.start(failing, ranks=others)
+        group.start(ending, pending, ranks=[3])
+        errors = group.results(others)
+    for error in errors:
+        assert "worker 3" in str(error)
+        assert "ValueError" in str(error)
+        assert "no more data" in str(error)
+
+
+def ending_at_once(rank: int, folder: Path) -> None:
+    """Note the error of a sum, and end at once."""
+    problem = failing(rank)
+    (folder / str(rank)).write_text(str(problem))
+    os._exit(1)
+
+
+def test_all_ranks_name_the_first_to_end_although_the_others_end_at_once(tmp_path: Path):
+    nodes = "001122"
+    with rack(len(nodes)) as tor, ranks(tor, nodes) as group:
+        group.run(summed)
+        others = [0, 1, 2, 4, 5]
+        group.start(ending_at_once, tmp_path, ranks=others)
+        group.processes[3].kill()
+        for rank in others:
+            group.processes[rank].join(WITHIN)
+    for rank in others:
+        assert "worker 3" in (tmp_path / str(rank)).read_text()
 
 
 @pytest.mark.parametrize("nodes", [SEVERAL, ONE])
@@ -319,7 +392,7 @@ def test_nodes_of_equal_size_are_found_by_name():
     nodes, reason = Nodes.of(["a", "b", "c", "b", "c", "a"])
     assert (nodes, reason) == (Nodes([[0, 5], [1, 3], [2, 4]]), "")
     assert nodes.jobs == [[0, 1, 2], [5, 3, 4]]
-    assert nodes.place(4) == Place([2, 4], 1, 6)
+    assert nodes.place(4) == Place([2, 4], 1, 6, [5, 3, 4])
     assert not nodes.place(4).has_all
 
 
@@ -327,7 +400,7 @@ def test_one_node_with_all_ranks_has_one_job():
     nodes, reason = Nodes.of(["a", "a", "a"])
     assert (nodes, reason) == (Nodes([[0, 1, 2]]), "")
     assert nodes.jobs == [[0, 1, 2]]
-    assert nodes.place(1) == Place([0, 1, 2], 1, 3)
+    assert nodes.place(1) == Place([0, 1, 2], 1, 3, [0, 1, 2])
     assert nodes.place(1).has_all
 
 
