@@ -137,7 +137,7 @@ def _rate_text(rate: int) -> str:
     )
 
 
-def _merged(
+def merged(
     before: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
     """Return the outcomes of all cases in order, the new ones in place of the old."""
@@ -175,10 +175,10 @@ def main(
     for where in itertools.starmap(network, wanted):
         outcomes = compare(console, where, over, MIB if quick else 16 * MIB, 1 if quick else steps)
         found += [each.figures() for each in outcomes]
-        figures["rates"] = _merged(figures["rates"], found)
+        figures["rates"] = merged(figures["rates"], found)
         if output:
             output.write_text(json.dumps(figures, indent=1) + "\n")
-    show(console, _merged([], found))
+    show(console, merged([], found))
     if plot:
         draw(figures["rates"], plot)
 

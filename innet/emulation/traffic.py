@@ -98,7 +98,8 @@ def sent_by(process: int) -> dict[str, tuple[int, int]]:
     """Return the bytes and frames that each interface in a process's network namespace has sent.
 
     They are those of whole Ethernet frames on the link. Where a link has no cap, a super-frame counts
-    as one frame, with one header. Raises OSError.
+    as one frame, with one header. Of a super-frame that comes from a switch, the kernel knows the bytes
+    on the link, but not the frames: it counts as one frame. Raises OSError.
     """
     found = {}
     for line in Path(f"/proc/{process}/net/dev").read_text().splitlines()[2:]:
@@ -107,5 +108,6 @@ def sent_by(process: int) -> dict[str, tuple[int, int]]:
         found[name.strip()] = int(sent), int(frames)
     with network_of(process):
         names = dict(socket.if_nameindex())
-        passed = {names[index]: tuple(counts) for index, *counts in netlink.passed_by_queues()}
-    return {name: passed.get(name, counts) for name, counts in found.items()}
+        for index, sent, frames in netlink.passed_by_queues():
+            found[names[index]] = sent, max(frames, found[names[index]][1])
+    return found

@@ -13,7 +13,7 @@ from preforked import forked_programs
 from rich.console import Console
 from waiting import marked, until
 
-from benchmarks import sharded
+from benchmarks import rates, sharded
 from benchmarks.emulated import network, per_host
 from benchmarks.emulated.network import Case, Network, Outcome, measure
 from benchmarks.per_host import compared
@@ -94,3 +94,23 @@ def test_a_host_of_two_ranks_sends_half_of_what_they_would_send_alone() -> None:
     # Some frames are sent again on a busy machine.
     assert 0.4 < together.up_bytes / apart.up_bytes < 0.6
     assert 1.06 < together.up_bytes / together.case.nbytes < 1.4
+
+
+def test_rates_count_what_a_link_carries_and_what_the_switch_takes(tmp_path: Path) -> None:
+    over = ("Gloo", "Gloo bf16", "innet int8")
+    found = rates.compare(Console(quiet=True), rates.network("1gbit", 2, 1500), over, MIB, steps=1)
+    ring, narrow, ours = found
+    assert [len(each.steps_s) for each in found] == [rates.TURNS] * 3
+    # A super-frame counts as its frames, each with a header.
+    assert 1.03 < ring.up_bytes / MIB < 1.2
+    assert 0.45 < narrow.up_bytes / ring.up_bytes < 0.6
+    assert 0.26 < ours.up_bytes / MIB < 0.4
+    assert all(each.switch_s > 0 and 0 < each.busy <= 1 for each in found)
+    figures = [each.figures() for each in found]
+    again = [{**figures[0], "step_s": 7.0}]
+    merged = rates.merged(figures, again)
+    assert [each["case"]["over"] for each in merged] == [*over]
+    assert merged[0]["step_s"] == 7.0
+    plot = tmp_path / "rates.png"
+    rates.draw(merged, plot)
+    assert plot.read_bytes().startswith(b"\x89PNG")

@@ -143,17 +143,20 @@ def test_one_switch_without_super_frames_turns_offloads_off_for_all():
     assert requirements.offloads(["embedded", "pbox"]) == carries_super_frames()
 
 
-def test_a_super_frame_counts_as_its_frames_on_both_halves_of_its_way(tmp_path: Path, trace: Trace):
+def test_a_super_frame_counts_with_the_bytes_of_its_frames_on_both_halves_of_its_way(
+    tmp_path: Path, trace: Trace
+):
     report = tmp_path / "report.json"
     file = one_rack(tmp_path, 2, link="{rate: 1gbit, queue: 100ms}")
     run = [sys.executable, str(SUPPORT / "train_sender.py")]
     done = emulate(file, "--json", str(report), run=run)
     assert done.returncode == 0, done.stdout + done.stderr
     links = {each["link"]: each["traffic"] for each in json.loads(report.read_text())["links"]}
-    for way, link in (("up", "h2-tor"), ("down", "h1-tor")):
-        frames, counted = links[link][f"{way}_frames"], links[link][f"{way}_bytes"]
-        assert 200 <= frames < 300, links  # 200 datagrams, the answers to ARP, and the controller's
-        assert counted >= 200 * (1000 + 42)
+    # 200 datagrams, and what finds the other host. The kernel cannot count the frames of a switch.
+    assert 200 <= links["h2-tor"]["up_frames"] < 300, links
+    assert 4 <= links["h1-tor"]["down_frames"] < 300, links
+    for counted in (links["h2-tor"]["up_bytes"], links["h1-tor"]["down_bytes"]):
+        assert 200 * (1000 + 42) <= counted < 1.1 * 200 * (1000 + 42), links
 
 
 @pytest.mark.parametrize("queue", ["0.6ms", "0.1ms"])  # of one super-frame, and of a part of one
