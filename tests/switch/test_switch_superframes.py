@@ -405,6 +405,18 @@ def test_a_size_above_the_payload_makes_one_frame():
     assert [completed(found)] == segments(sent)
 
 
+def test_a_segment_longer_than_any_frame_is_dropped_and_counted():
+    longest = cases()["UDP, IPv4, as long as can be"]
+    sent = replace(longest, size=65_535, frame=longest.frame + bytes(65_540 - len(longest.frame)))
+    with ports(PortKind.SUPER_FRAMES, PortKind.SUPER_FRAMES) as (near, (first, second)):
+        first.send(bytes(sent))
+        first.send(plain(END))
+        with contextlib.closing(Engine(program("wire").json)) as engine:
+            engine.start(near)
+            assert Described.parse(second.recv(1 << 17)) == Described(0, 0, END)
+            assert engine.drops()["too_long"] == 1
+
+
 @pytest.mark.timeout(LONG)
 def test_no_description_makes_the_switch_do_what_c_leaves_undefined():
     done = run_sanitized("sanitized_superframes.py", 7, 1000)

@@ -122,6 +122,10 @@ static void take_described(struct sw *sw, uint32_t number, uint8_t *frame, uint3
         rt_dropped(sw, DROP_OFFLOAD);
         return;
     }
+    if (bytes > RT_MAX_FRAME && cut.layout.head + cut.size > RT_MAX_FRAME) {
+        rt_dropped(sw, DROP_TOO_LONG);
+        return;
+    }
     for (uint32_t i = 0; i < FETCHED; i++)
         fetch_segment(sw, number, &cut, i);
     while (cut_next(&cut, &sw->arrived)) {
