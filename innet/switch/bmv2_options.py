@@ -54,7 +54,7 @@ def _folder(rest: Iterator[str]) -> Iterator[str]:
     following = next(rest, None)
     other = following is None or following.startswith("-") or _is_program(following)
     yield f"--pcap={'.' if other else following}"
-    if other and following not in (None, "--"):
+    if other and following and following != "--":
         yield following
 
 
