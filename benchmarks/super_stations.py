@@ -41,11 +41,11 @@ class SuperStation:
     """A worker in this network namespace, whose eth0 gets the worker's address."""
 
     def __init__(self, own: Address, service: Address, records: Records) -> None:
-        for words in (
+        for command in (
             f"link set eth0 address {own.mac}",
             f"neigh replace {service.ip} lladdr {service.mac} dev eth0",
         ):
-            subprocess.run(["ip", *words.split()], check=True)
+            subprocess.run(["ip", *command.split()], check=True)
         frames = records.view(np.uint8).reshape(len(records), -1)
         self.packets = np.ascontiguousarray(frames[:, ENCAPSULATION_BYTES:])
         self.dtype = packet_dtype((self.packets.shape[1] - HEADER_BYTES) // LANE_BYTES)
@@ -62,8 +62,8 @@ class SuperStation:
 
     def place(self, field: str) -> int:
         """Return where a field begins in a packet."""
-        fields = self.dtype.fields or {}
-        return int(fields[field][1])
+        fields = self.dtype.fields
+        return int(fields[field][1]) if fields else 0
 
     def close(self) -> None:
         """Close the socket."""

@@ -211,7 +211,7 @@ def carries_super_frames() -> bool:
     An older kernel loses them if a socket asks for its description of frames.
     """
     numbers = re.match(r"(\d+)\.(\d+)", platform.release())
-    return bool(numbers) and tuple(map(int, numbers.groups())) >= _SUPER_FRAMES_SINCE
+    return numbers is not None and tuple(map(int, numbers.groups())) >= _SUPER_FRAMES_SINCE
 
 
 def _better_way(name: str) -> str:

@@ -9,7 +9,7 @@ import contextlib
 import socket
 from collections.abc import Iterator
 
-from superframes import Described, cases, connect, segments, take, tap, turn_off_offloads
+from superframes import Described, cases, connect, ip, segments, take, tap, turn_off_offloads
 from tiny_programs import program
 
 from innet.switch.constants import PortKind
@@ -94,6 +94,15 @@ def main() -> None:
             compare(f"{name}: joined", wanted, cut_by_kernel(described["k1"], plain, *joined))
             if len(joined) != 1 and name not in APART:
                 say(f"{name}: {len(joined)} super-frames")
+        # Frames that the link cannot carry are lost, and the last one is shorter.
+        ip("link", "set", "s2", "mtu", "1000")
+        sent = cases()["UDP, IPv4, a short end"]
+        left = through(described["h1"], described["h2"], sent, described=True)
+        found = [frame for each in left for frame in segments(Described.parse(each))]
+        compare("too long for the link", segments(sent)[-1:], found)
+        failures = joining.port_counts(2).send_failures
+        if failures != len(segments(sent)) - 1:
+            say(f"{failures} frames were counted as too long for the link")
     say("done")
 
 

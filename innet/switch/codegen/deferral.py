@@ -23,9 +23,14 @@ def defers(program: ir.Program) -> bool:
 
     Packets that wait for another pass keep no other frame in reach, and some hashes read the payload.
     """
-    bodies = [*program.actions, *program.states]
-    waiting = any(step.op in _WAITING for each in bodies for step in each.body)
-    return not waiting and not any(each.payload for each in program.calculations.values())
+    waiting = any(step.op in _WAITING for step in _steps(program))
+    hashes = [*program.calculations.values(), *(each.selector for each in program.profiles)]
+    return not waiting and not any(each.payload for each in hashes if each)
+
+
+def _steps(program: ir.Program) -> list[ir.Primitive]:
+    bodies = [each.body for each in program.actions] + [each.body for each in program.states]
+    return [step for body in bodies for step in body]
 
 
 def unread_checksums(program: ir.Program) -> dict[Field, int]:
@@ -62,8 +67,7 @@ def _clears(step: ir.Primitive) -> bool:
 
 def _whole_headers(program: ir.Program) -> set[str]:
     """Return the headers that are read or written as a whole."""
-    bodies = [*program.actions, *program.states]
-    steps = [step for each in bodies for step in each.body if step.op not in _WITHOUT_READING]
+    steps = [step for step in _steps(program) if step.op not in _WITHOUT_READING]
     inputs = [each.inputs for each in program.calculations.values()]
     inputs += [each.selector.inputs for each in program.profiles if each.selector]
     names = [arg for step in steps for arg in step.args] + [

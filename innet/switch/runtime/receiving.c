@@ -6,6 +6,7 @@
 #include "frames.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <linux/if_packet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -13,6 +14,7 @@
 
 enum { SHARED_BATCH = 64 }; /* the most frames of a cable or a core at a time */
 enum { XDP_BATCH = 64 };    /* the same for an AF_XDP socket */
+enum { PEEKED = 256 };      /* the bytes of a later segment that its key is looked for in */
 enum { FETCHED = 4 }; /* frames whose cells are fetched before the first of them is processed */
 enum { MAC_ADDRESSES = 12, VLAN_TAG = 4 };
 enum { MOST_RECEIVED = FRAME_PLACE - VLAN_TAG }; /* a super-frame's IP packet has 64 KiB */
@@ -91,6 +93,16 @@ static void spread_frame(struct sw *sw, uint32_t number, uint8_t *frame, uint32_
     sw->arrived.at = 0;
 }
 
+/* Fetches the cells of a later segment into the cache. The key is found in the first bytes, or the wrong
+ * cells are fetched, which does no harm. */
+static void fetch_segment(struct sw *sw, uint32_t number, const struct cut *cut, uint32_t ahead)
+{
+    uint8_t room[PEEKED];
+    uint32_t bytes = program.is_keyed ? cut_peek(cut, ahead, room, sizeof room) : 0;
+    if (bytes)
+        program_fetch(sw->state, program_key(sw, number, room, bytes));
+}
+
 /* Processes a frame as the kernel describes it: cut, if it is a super-frame. */
 static void take_described(struct sw *sw, uint32_t number, uint8_t *frame, uint32_t bytes,
                            const struct virtio_net_hdr *about, uint32_t restored)
@@ -110,8 +122,16 @@ static void take_described(struct sw *sw, uint32_t number, uint8_t *frame, uint3
         rt_dropped(sw, DROP_OFFLOAD);
         return;
     }
-    while (cut_next(&cut, &sw->arrived))
+    if (bytes > RT_MAX_FRAME && cut.layout.head + cut.size > RT_MAX_FRAME) {
+        rt_dropped(sw, DROP_TOO_LONG);
+        return;
+    }
+    for (uint32_t i = 0; i < FETCHED; i++)
+        fetch_segment(sw, number, &cut, i);
+    while (cut_next(&cut, &sw->arrived)) {
         spread_frame(sw, number, sw->arrived.frame, sw->arrived.bytes);
+        fetch_segment(sw, number, &cut, FETCHED - 1);
+    }
 }
 
 /* ---- frames of a socket ---------------------------------------------------------------------- */
@@ -203,6 +223,8 @@ void receive_from_socket(struct sw *sw, uint32_t number)
     uint32_t most = cores_room(sw) / most_segments(kind);
     most = most < RECEIVE_BATCH ? most : RECEIVE_BATCH;
     int count = recvmmsg(sw->ports[number].fd, messages, most, MSG_DONTWAIT, NULL);
+    if (count < 0 && errno == EINVAL) /* a frame of which the kernel has no description, now gone */
+        rt_dropped(sw, DROP_OFFLOAD);
     if (count <= 0) /* the next round takes the rest */
         return;
     begin_batch(sw);

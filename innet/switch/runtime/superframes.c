@@ -252,6 +252,19 @@ bool cut_next(struct cut *cut, struct partial *segment)
     return true;
 }
 
+uint32_t cut_peek(const struct cut *cut, uint32_t ahead, uint8_t *room, uint32_t most)
+{
+    uint32_t head = cut->layout.head, skipped = (cut->next + ahead) * cut->size;
+    if (skipped >= cut->bytes - head || head >= most)
+        return 0;
+    uint32_t payload = cut->bytes - head - skipped;
+    payload = payload < cut->size ? payload : cut->size;
+    payload = payload < most - head ? payload : most - head;
+    memcpy(room, cut->head, head);
+    memcpy(room + head, cut->frame + head + skipped, payload);
+    return head + payload;
+}
+
 /* ---- joining ----------------------------------------------------------------------------------- */
 
 /* Returns whether the lengths in the headers are those of the frame, and the header's checksum fits. */

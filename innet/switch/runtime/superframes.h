@@ -52,6 +52,9 @@ bool cut_begin(struct cut *cut, uint8_t *frame, uint32_t bytes, const struct vir
  * segment before, which must not be needed any more. Returns false behind the last one. */
 bool cut_next(struct cut *cut, struct partial *segment);
 
+/* Copies the beginning of a later segment to `room`, and returns its bytes, or 0 behind the last one. */
+uint32_t cut_peek(const struct cut *cut, uint32_t ahead, uint8_t *room, uint32_t most);
+
 /* Sets the frame's partial checksum, if it has one. Returns false if the description does not fit. */
 bool describe_partial(struct partial *frame, const struct virtio_net_hdr *about, uint32_t restored);
 
