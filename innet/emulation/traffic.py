@@ -104,8 +104,8 @@ def sent_by(process: int) -> dict[str, tuple[int, int]]:
     found = {}
     for line in Path(f"/proc/{process}/net/dev").read_text().splitlines()[2:]:
         name, _, numbers = line.partition(":")
-        sent, frames = numbers.split()[8:10]
-        found[name.strip()] = int(sent), int(frames)
+        columns = numbers.split()
+        found[name.strip()] = int(columns[8]), int(columns[9])
     with network_of(process):
         names = dict(socket.if_nameindex())
         for index, sent, frames in netlink.passed_by_queues():
