@@ -1,7 +1,7 @@
 """A picture of one training step: the backward pass, and the all-reduces that overlap with it.
 
-Two ranks train with DistributedDataParallel over innet. PyTorch's profiler makes the trace of rank 0, which
-this program reads::
+Two ranks train with DistributedDataParallel over innet. PyTorch's profiler makes the trace of rank 0,
+which this program reads::
 
     python -m benchmarks.overlap_trace --picture docs/overlap.png
 """
