@@ -128,7 +128,8 @@ def as_bytes(tensor: "torch.Tensor") -> "np.ndarray[Any, np.dtype[np.uint8]]":
     """Return a view of a contiguous CPU tensor's bytes, (size,) uint8."""
     import torch
 
-    return as_array(tensor.detach().view(-1).view(torch.uint8))
+    # A tensor of one element is contiguous whatever its strides are, but has no bytes to view.
+    return as_array(tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8))
 
 
 def as_array(tensor: "torch.Tensor") -> "np.ndarray[Any, Any]":

@@ -200,12 +200,33 @@ class Call : public c10d::Work
             return;
         }
         auto self = c10::intrusive_ptr<Call>::reclaim_copy(this);
-        works_[index]->getFuture()->addCallback([self, index](c10::ivalue::Future &done) {
-            if (done.hasError())
-                self->complete(done.exception_ptr());
+        auto go_on = [self, index](const std::exception_ptr &problem) {
+            if (problem)
+                self->complete(problem);
             else
                 self->follow_next(index + 1);
+        };
+        c10::intrusive_ptr<c10::ivalue::Future> future;
+        try {
+            future = works_[index]->getFuture();
+        } catch (const c10::Error &) { // Gloo's reduce-scatters end only if somebody waits for them
+            std::thread([self, index, go_on] { go_on(self->outcome(index, kNoTimeout)); }).detach();
+            return;
+        }
+        future->addCallback([go_on](c10::ivalue::Future &done) {
+            go_on(done.hasError() ? done.exception_ptr() : nullptr);
         });
+    }
+
+    // Waits for one of Gloo's works. Returns its error.
+    std::exception_ptr outcome(size_t index, Milliseconds timeout) const
+    {
+        try {
+            works_[index]->wait(timeout);
+        } catch (...) {
+            return std::current_exception();
+        }
+        return nullptr;
     }
 
     // Lets a thread wait for a send or a receive, as Gloo's wait does not end when a signal arrives.
@@ -215,14 +236,10 @@ class Call : public c10d::Work
         if (completed_ || meeting_.joinable())
             return;
         meeting_ = std::thread([this, timeout] {
-            try {
-                for (auto &work : works_)
-                    work->wait(timeout);
-            } catch (...) {
-                complete(std::current_exception());
-                return;
-            }
-            finish_and_complete();
+            if (auto problem = outcome(0, timeout))
+                complete(problem);
+            else
+                finish_and_complete();
         });
     }
 

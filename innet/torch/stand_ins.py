@@ -137,8 +137,8 @@ def _unsupported(dtype: torch.dtype, op: Any) -> UnsupportedTensor:
 
 def _bytes(values: torch.Tensor) -> torch.Tensor:
     """Return the bytes of a tensor. Its first dimension stays, as an all-to-all cuts along it."""
-    rows = values.shape[0] if values.dim() else 1
-    return values.reshape(rows, math.prod(values.shape[1:])).view(torch.uint8)
+    rows, columns = values.shape[0] if values.dim() else 1, math.prod(values.shape[1:])
+    return values.as_strided((rows, columns), (columns, 1)).view(torch.uint8)
 
 
 def _parts(values: torch.Tensor) -> torch.Tensor:

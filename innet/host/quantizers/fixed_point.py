@@ -9,8 +9,8 @@ they sum integers. So
 
 Error bound. Let N be the number of workers, M the largest magnitude in a block over all workers,
 and g = ceil(log2 N), or 1 more if N is a power of two above 128. Integers are multiples of ``step =
-2**(e + g - 31)`` with ``2**(e - 1) <= M < 2**e``, so ``step <= M * 2**(g - 30)``; it is never below
-2**-126, float32's smallest normal number.
+2**(e + g - 31)`` with ``2**(e - 1) <= M < 2**e``, or of 2**-126, float32's smallest normal number, if
+that is larger. So ``step <= max(M * 2**(g - 30), 2**-126)``: numbers of 2**-127 and below become zeros.
 Every element of the mean that comes back differs from the exact mean by at most
 
     step / 2  +  (|mean| + step / 2) * 2**-23  +  2**-150
