@@ -1,7 +1,7 @@
-"""A plugin of pytest that runs other projects' tests over innet in place of Gloo.
+"""A plugin of pytest that runs other projects' tests over innet in place of Gloo, and its command.
 
-``innet rack --workers 4 -- python -m pytest -p pytorch_suites FILE`` makes every group of Gloo that
-PyTorch's or torchft's tests ask for a group of innet: by name, by default on CPUs, and by the class
+``innet rack --workers 4 -- python pytorch_suites.py FILE`` makes every group of Gloo that PyTorch's or
+torchft's tests ask for a group of innet: by name, by default on CPUs, and by the class
 ``ProcessGroupGloo``. With ``SUITE_OVER=gloo`` they keep Gloo, for comparison. ``SUITE_OUTCOMES`` names
 a file that gets a line of JSON for each test: its name, what became of it, and why.
 
@@ -13,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import sys
 import tempfile
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +28,7 @@ _DEFAULTS = {
 os.environ.update({name: os.environ.get(name, value) for name, value in _DEFAULTS.items()})
 os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp())
 
+import pytest  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing  # noqa: E402
@@ -150,3 +152,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             for way, count in importlib.import_module("innet.torch").carried().items()
         }
         terminalreporter.write_line(f"collectives of this process: {carried}")
+
+
+def main(*arguments: str) -> int:
+    options = ["-c", os.devnull, "--rootdir=/", "--noconftest", "-p", "no:cacheprovider", "-q"]
+    return pytest.main([*options, *arguments], plugins=[sys.modules[__name__]])
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

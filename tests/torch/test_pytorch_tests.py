@@ -45,16 +45,13 @@ class Suite:
     def outcomes(self, over: str, into: Path) -> dict[str, tuple[str, str]]:
         """Run the tests over ``innet`` or ``gloo``. Return what became of each, and why."""
         python = str(forked_programs(COMMANDS) / "python")
-        command = [
-            python, "-m", "pytest", "-c", os.devnull, "--rootdir=/", "--noconftest", "-q",
-            "-p", "pytorch_suites", "-p", "no:cacheprovider", "--timeout=300", *self._selection(),
-        ]  # fmt: skip
+        command = [python, str(SUPPORT / "pytorch_suites.py"), "--timeout=300", *self._selection()]
         if over == "innet":
             innet = str(forked_programs() / "innet")
             rack = ["--workers", str(self.workers), "--cables", str(self.cables)]
             command = [innet, "rack", *rack, "--", *command]
         outcomes = into / f"{over}.jsonl"
-        own = {"SUITE_OVER": over, "SUITE_OUTCOMES": str(outcomes), "PYTHONPATH": str(SUPPORT)}
+        own = {"SUITE_OVER": over, "SUITE_OUTCOMES": str(outcomes)}
         done = subprocess.run(
             command, cwd=into, env={**quiet(), **own}, capture_output=True, text=True,
             timeout=WITHIN, check=False,
