@@ -298,7 +298,7 @@ def test_a_refusal_that_lasts_ends_the_job_when_nothing_else_is_left(
 
 
 def test_a_worker_that_may_not_send_joins_when_it_may(racks: Cluster, tmp_path: Path):
-    with training(racks, tmp_path) as run:
+    with training(racks, tmp_path, fallback=False) as run:
         with firewall(run):
             run.shells[REFUSED].start("join(1.0)")
             kind, text = run.shells[REFUSED].ended()
