@@ -348,11 +348,11 @@ class Agent(Collectives):
         """Leave the job after an error that only this worker has."""
         if unexpected := not isinstance(problem, InnetError):
             self._exchanges.give_up(problem)
-        alone = LeftBehind | LinkFailed | NeighbourLost
+        alone: tuple[type[AllReduceError], ...] = LeftBehind, LinkFailed, NeighbourLost
         if (
             self._in_node
         ):  # the controller does not tell workers of other slices who is missing here
-            alone |= WorkersMissing
+            alone += (WorkersMissing,)
         if unexpected or isinstance(problem, alone):
             self._membership.close(problem)  # the others need not wait for this worker
 

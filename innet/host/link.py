@@ -35,6 +35,7 @@ from innet.host.connections import (
 )
 from innet.host.numpy_socket import NumpySocket
 from innet.host.packets import Packets
+from innet.host.refusals import MISUSES
 from innet.host.waker import Waker
 from innet.machine.boot import boot_id
 from innet.machine.forks import close_in_children
@@ -43,6 +44,7 @@ from innet.wire.check import seal
 from innet.wire.frames import SOURCE_IP, SOURCE_PORT, Address, encapsulation
 from innet.wire.records import Records, least_mtu, packet_bytes, packet_dtype
 
+_WAY_WITHIN, _WAY_AGAIN = 2.0, 0.1  # seconds in which there has to be a way, and between two looks
 _SHARED = "shm:"
 _SHARED_MAC, _FAR_MAC = 0x06, 0x0A  # locally administered, and not the 02 of other addresses
 _SHARED_IP, _FAR_IP = 0x80, 0x40  # 10.128.0.0/10 and 10.64.0.0/10
@@ -209,7 +211,7 @@ def _explained(spec: str) -> Iterator[None]:
 def connect_to_service(sock: socket.socket, ip: str, port: int) -> None:
     """Connect a UDP socket to the switch's service address. Raises UsageError if no route leads there."""
     try:
-        sock.connect((ip, port))
+        _connect(sock, (ip, port))
     except OSError as problem:
         raise UsageError(
             f"cannot open link 'host' to the switch's service address {ip}: {problem.strerror}; give the "
@@ -234,12 +236,35 @@ def _connect_cable(
 ) -> None:
     try:
         sock.bind(local)
-        sock.connect(remote)
     except OSError as problem:
         raise UsageError(
             f"cannot open link {spec!r}: {problem.strerror}; its first end has to be an address of this "
             "machine, with a port that nobody else has"
         ) from problem
+    try:
+        _connect(sock, remote)
+    except OSError as problem:
+        why = refusals.explanation(problem.errno or 0, remote[0])
+        if isinstance(problem, socket.gaierror):
+            why = f"{problem.strerror}; its second end has to be an address of the switch's machine"
+        raise UsageError(f"cannot open link {spec!r}: {why}") from problem
+
+
+def _connect(sock: socket.socket, address: tuple[str, int]) -> None:
+    """Connect a UDP socket, for which the kernel needs a way to the address. Raises OSError.
+
+    A firewall or a route may forbid that for a moment.
+    """
+    until = time.monotonic() + _WAY_WITHIN
+    while True:
+        try:
+            return sock.connect(address)
+        except socket.gaierror:
+            raise
+        except OSError as problem:
+            if problem.errno is None or problem.errno in MISUSES or time.monotonic() > until:
+                raise
+        time.sleep(_WAY_AGAIN)
 
 
 def own_address(spec: str) -> Address:
