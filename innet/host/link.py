@@ -21,6 +21,7 @@ import errno
 import hashlib
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
