@@ -164,7 +164,8 @@ def test_no_session_can_be_resumed(tmp_path: Path):
     ends[1].write(b"x")
     assert ends[0].read() == b"x"  # after all tickets
     assert ends[0].version() == "TLSv1.3"
-    assert ends[0].session and not ends[0].session.has_ticket
+    assert ends[0].session
+    assert not ends[0].session.has_ticket
 
 
 def test_the_problem_with_changed_files_is_logged_once(tmp_path: Path):
