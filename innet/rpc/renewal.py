@@ -7,6 +7,8 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from innet.errors import UsageError
+
 _Made = TypeVar("_Made")
 _log = structlog.get_logger("innet.renewal")
 
@@ -16,7 +18,8 @@ class Renewal(Generic[_Made]):
 
     The paths are looked up again each time. So it makes no difference whether somebody writes over a
     file, replaces it, or changes a symbolic link to its folder. While a file is missing, or the files do
-    not fit together because only some of them have been copied, what was made before stays.
+    not fit together because only some of them have been copied, what was made before stays. It also
+    stays while `make` raises a UsageError, for example because others can read a key.
 
     Raises the errors of `make`, and OSError if a file cannot be read.
     """
@@ -35,7 +38,7 @@ class Renewal(Generic[_Made]):
                 if contents == self._contents:
                     return False
                 self.newest = self._make()
-            except OSError as problem:  # also an error of TLS
+            except (OSError, UsageError) as problem:  # OSError is also an error of TLS
                 if str(problem) != self._problem:
                     self._problem = str(problem)
                     where = str(self._paths[0].parent)

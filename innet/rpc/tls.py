@@ -220,7 +220,7 @@ def server_credentials(
     """Return the credentials of a gRPC server, which may `ask` every client for a certificate.
 
     If the files are replaced while it serves, new connections use the new files. Raises OSError, also for
-    files that are no certificates or keys.
+    files that are no certificates or keys, and UsageError for a key that others can read.
     """
 
     def made() -> Any:
@@ -240,7 +240,11 @@ def server_credentials(
 def _server_context(
     certificate: Path, key: Path, authorities: Sequence[Path], *, ask: bool
 ) -> ssl.SSLContext:
+    check_key(key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # A session that a client resumes is not verified again: not when its certificate has expired, and not
+    # when its authority is trusted no more. TLS 1.3 has no sessions without tickets.
+    context.minimum_version, context.num_tickets = ssl.TLSVersion.TLSv1_3, 0
     context.verify_mode = ssl.CERT_REQUIRED if ask else ssl.CERT_NONE
     for path in authorities:
         context.load_verify_locations(path)

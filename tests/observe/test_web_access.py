@@ -122,8 +122,16 @@ def test_a_reader_writes_nothing_into_the_log():
         said = {"client_id": client, "level": "error", "message": f"\n{forged}\n\x1b]0;owned\x07"}
         opened.send("42" + json.dumps(["log", said]))
         opened.send("42" + json.dumps(["log", {"client_id": 7}]))
-        assert ask(url).status == 200
+        opened.send("42" + json.dumps(["handshake", said]))  # a part of it is missing
+        opened.send("42" + json.dumps([["owned"], said]))
+        opened.send(f"42{forged}")
+        opened.send("owned")
         opened.close()
+        where = urlsplit(url)
+        with socket.create_connection((where.hostname, where.port), WITHIN) as plain:
+            plain.sendall(f"owned\n{forged}\r\n\r\n".encode())
+            assert plain.recv(100).startswith(b"HTTP/1.1 400")
+        assert ask(url).status == 200
         controller.terminate()
         log = ""
         while "the controller stops" not in log:
@@ -131,6 +139,7 @@ def test_a_reader_writes_nothing_into_the_log():
     assert "DeleteJob" not in log
     assert "owned" not in log
     assert "Traceback" not in log
+    assert log.count("what a reader of the page has sent is not understood") == 1
 
 
 def test_on_this_machine_the_page_asks_for_nothing_but_answers_to_names_of_this_machine():

@@ -130,6 +130,44 @@ def test_files_that_do_not_fit_together_change_nothing_until_they_do(server: str
         assert shown(port, old) == expected(server, new)
 
 
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_new_key_that_others_can_read_is_not_used(server: str, tmp_path: Path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    make(old, [])
+    shutil.copytree(old, new)
+    make(new, [])
+    role = tls.SWITCH if server == "innet-switch" else tls.CONTROLLER
+    key = tls.key_path(old, role)
+    with SERVERS[server](old) as port:
+        before = shown(port, old)
+        key.chmod(0o644)
+        write_over(old, new)
+        assert shown(port, old) == before
+        key.chmod(0o600)
+        key.write_bytes(key.read_bytes() + b"\n")  # only its content is looked at
+        assert shown(port, old) == expected(server, new)
+
+
+def test_no_session_can_be_resumed(tmp_path: Path):
+    """A session that is resumed would outlive the trust in the authority of its certificate."""
+    make(tmp_path, [])
+    context = tls.load(tmp_path, tls.WORKER).client_context()
+    server = tls.load(tmp_path, tls.CONTROLLER).server_context()
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        context.wrap_bio(back, there, server_hostname="127.0.0.1"),
+        server.wrap_bio(there, back, server_side=True),
+    ]
+    for end in (0, 1, 0, 1):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            ends[end].do_handshake()
+    ends[1].write(b"x")
+    assert ends[0].read() == b"x"  # after all tickets
+    assert ends[0].version() == "TLSv1.3"
+    assert ends[0].session
+    assert not ends[0].session.has_ticket
+
+
 def test_the_problem_with_changed_files_is_logged_once(tmp_path: Path):
     path = tmp_path / "file"
     path.write_text("1")

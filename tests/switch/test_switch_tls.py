@@ -20,7 +20,11 @@ from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.rpc import tls
 from innet.rpc.certificates import issue, make
 from innet.rpc.issued import revoke
+from innet.switch.p4runtime import admission
+from innet.switch.p4runtime.arbitration import Arbitration
 from innet.switch.p4runtime.credentials import TlsFiles
+from innet.switch.p4runtime.device import Device
+from innet.switch.p4runtime.service import P4RuntimeService, serve
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +159,39 @@ def test_a_revoked_client_is_refused_and_its_stream_ends(tmp_path: Path):
         ):
             again.arbitrate(3)
         assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_requests_of_a_revoked_client_are_not_even_parsed(tmp_path: Path, monkeypatch):
+    """To parse tens of megabytes can take a minute, in which nobody else is answered."""
+    make(tmp_path, [])
+    parsed: list[int] = []
+    fields = admission._fields
+    monkeypatch.setattr(
+        admission, "_fields", lambda content: parsed.append(len(content)) or fields(content)
+    )
+    files = TlsFiles(
+        tmp_path / "switch.pem", tmp_path / "switch-key.pem", tmp_path / "ca.pem", True
+    )
+    arbitration = Arbitration(0)
+    with contextlib.ExitStack() as stack:
+        device = stack.enter_context(contextlib.closing(Device([], 510, arbitration.send)))
+        service = P4RuntimeService(device, arbitration)
+        server, port = serve(service, "127.0.0.1:0", files.credentials(), files.revocations())
+        stack.callback(lambda: server.stop(grace=None).wait())
+        channel = grpc.secure_channel(f"127.0.0.1:{port}", client(tmp_path, "admin"))
+        write = stack.enter_context(channel).unary_unary("/p4.v1.P4Runtime/Write")
+
+        def refusal() -> grpc.StatusCode:
+            with pytest.raises(grpc.RpcError) as refused:
+                write(bytes([8, 0]) * 1000, timeout=WITHIN)
+            return refused.value.code()
+
+        assert refusal() == grpc.StatusCode.PERMISSION_DENIED  # it is not the primary
+        assert parsed
+        parsed.clear()
+        revoke(tmp_path, "admin")
+        assert refusal() == grpc.StatusCode.PERMISSION_DENIED
+        assert not parsed
 
 
 def test_a_list_that_cannot_be_read_is_named_at_the_start(pems: Path, tmp_path: Path):

@@ -33,6 +33,7 @@ from innet.observe.web.access import (
     jobs_of,
 )
 from innet.observe.web.page import Page
+from innet.observe.web.reader_errors import keep_out_of_log
 from innet.observe.web.source import Source
 from innet.rpc import tls
 from innet.rpc.revocation import Revocations
@@ -101,6 +102,7 @@ def _page_app(controller: str, tls_folder: Path | None) -> FastAPI:
         await source.run(lambda: bool(pages), lambda: _update(pages.values()))
 
     core.sio.handlers["/"].pop("log", None)  # readers write nothing into our log
+    keep_out_of_log()
     nicegui_app.on_startup(start)
     app = FastAPI(openapi_url=None)
     ui.run_with(app, show_welcome_message=False, favicon="🔀")
