@@ -89,7 +89,7 @@ def _compile(
     digest = _digest(compiler, [*flags, *libraries], [*key, defined])
     target = open_cache() / f"{digest}{suffix}"
     if not os.path.lexists(target):
-        with _alone_in(target.parent):
+        with _alone(target):
             if not os.path.lexists(target):  # another process may have compiled it meanwhile
                 files = {**sources(), HEADER: defined}
                 with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
@@ -97,10 +97,10 @@ def _compile(
                     write_files(folder, files)
                     made = _run_compiler(compiler, flags, libraries, folder, language)
                     made.chmod(0o600)  # whatever the umask is
-                    with made.open("rb") as content:
-                        os.fsync(
-                            content.fileno()
-                        )  # if the machine fails now, no empty file is left
+                    with made.open(
+                        "rb"
+                    ) as content:  # if the machine fails now, no empty file is left
+                        os.fsync(content.fileno())
                     # Renaming is atomic: another process finds a whole file or none.
                     made.replace(target)
     _check_library(target)
@@ -108,14 +108,19 @@ def _compile(
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Compile alone: the ranks of a machine start at once, and would all compile the same file."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _alone(target: Path) -> Iterator[None]:
+    """Make a file alone: the ranks of a machine start at once, and would all compile the same one.
+
+    A file that is made meanwhile from others, such as a library from an object, has a lock of its own.
+    """
+    lock = target.with_suffix(".lock")
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         with contextlib.suppress(OSError):  # some network file systems have no locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        lock.unlink(missing_ok=True)  # who waits for it finds the target, or has the file in hand
         os.close(descriptor)
 
 
