@@ -12,6 +12,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
+#include <pybind11/chrono.h>
+
 #include <chrono>
 #include <thread>
 
@@ -144,6 +146,9 @@ class Call : public c10d::Work
         return outputs_;
     }
 
+    // The future's value is several lists of equal length, as of Gloo's calls.
+    void in_lists(size_t count) { lists_ = count; }
+
     int sourceRank() const override
     {
         TORCH_CHECK(works_.size() == 1, "only a receive from any rank has a source");
@@ -158,8 +163,10 @@ class Call : public c10d::Work
             std::vector<at::Device> devices;
             if (!outputs_.empty() && !outputs_[0].is_cpu())
                 devices.push_back(outputs_[0].device());
-            future_ = c10::make_intrusive<c10::ivalue::Future>(
-                c10::ListType::create(c10::TensorType::get()), devices);
+            c10::TypePtr type = c10::ListType::create(c10::TensorType::get());
+            if (lists_ > 1)
+                type = c10::ListType::create(type);
+            future_ = c10::make_intrusive<c10::ivalue::Future>(type, devices);
         }
         auto future = future_;
         const bool over = completed_;
@@ -286,7 +293,18 @@ class Call : public c10d::Work
         if (problem)
             future->setError(problem);
         else
-            future->markCompleted(c10::IValue(outputs_));
+            future->markCompleted(value());
+    }
+
+    c10::IValue value() const
+    {
+        if (lists_ < 2)
+            return c10::IValue(outputs_);
+        const auto length = static_cast<ptrdiff_t>(outputs_.size() / lists_);
+        std::vector<Tensors> lists;
+        for (auto first = outputs_.begin(); first != outputs_.end(); first += length)
+            lists.emplace_back(first, first + length);
+        return c10::IValue(lists);
     }
 
     // Raises the error of the call, if it has one: Python's own object, as often as asked.
@@ -327,6 +345,7 @@ class Call : public c10d::Work
     }
 
     Tensors outputs_;
+    size_t lists_ = 1;
     Works works_; // Gloo's
     py::object finish_;
     py::object error_;
@@ -442,8 +461,10 @@ class Backend : public c10d::Backend
     Ptr allgather(std::vector<Tensors> &outputs, Tensors &inputs,
                   const c10d::AllgatherOptions &opts) override
     {
-        return carry({"allgather", "innet:all_gather", c10d::OpType::ALLGATHER}, inputs,
-                     joined(outputs), outputs, inputs, opts);
+        auto call = carry({"allgather", "innet:all_gather", c10d::OpType::ALLGATHER}, inputs,
+                          joined(outputs), outputs, inputs, opts);
+        call->in_lists(outputs.size());
+        return call;
     }
 
     Ptr _allgather_base(at::Tensor &output, at::Tensor &input,
@@ -456,8 +477,11 @@ class Backend : public c10d::Backend
     Ptr allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
                             const c10d::AllgatherOptions &opts) override
     {
-        return carry({"allgather_coalesced", "innet:all_gather", c10d::OpType::ALLGATHER_COALESCED},
-                     inputs, joined(outputs), outputs, inputs, opts);
+        auto call =
+            carry({"allgather_coalesced", "innet:all_gather", c10d::OpType::ALLGATHER_COALESCED},
+                  inputs, joined(outputs), outputs, inputs, opts);
+        call->in_lists(outputs.size());
+        return call;
     }
 
     Ptr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
@@ -547,8 +571,8 @@ class Backend : public c10d::Backend
     }
 
     template <typename... Arguments>
-    Ptr carry(const Shown &shown, const Tensors &inputs, const Tensors &outputs,
-              const Arguments &...arguments)
+    c10::intrusive_ptr<Call> carry(const Shown &shown, const Tensors &inputs,
+                                   const Tensors &outputs, const Arguments &...arguments)
     {
         auto &any = inputs.empty() ? outputs : inputs;
         auto group = std::make_tuple(getGroupUid(), getGroupDesc());

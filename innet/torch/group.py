@@ -123,7 +123,7 @@ class InnetBackend:
         def step(agent: Agent, **options: Any) -> "Future[None]":
             return collectives.broadcast(agent, tensors[0], root, **options)
 
-        reason = self._form_of_one(tensors, root) or move_reason(tensors) or self._quorum_reason
+        reason = self._form_of_one(tensors, opts) or move_reason(tensors) or self._quorum_reason
         return self._carry("broadcast", reason, step, opts, tensors)
 
     def reduce(self, tensors: Tensors, opts: Any) -> Answer:
@@ -134,7 +134,7 @@ class InnetBackend:
         def step(agent: Agent, **options: Any) -> "Future[None]":
             return collectives.reduce(agent, tensors[0], _known(op), root, **options)
 
-        reason = self._form_of_one(tensors, root) or reason
+        reason = self._form_of_one(tensors, opts) or reason
         writes = self._rank == root
         return self._carry("reduce", reason, step, opts, tensors, op=opts.reduceOp, writes=writes)
 
@@ -160,7 +160,8 @@ class InnetBackend:
         With `every_rank`, the error names all of them.
         """
         self._count_gloo("monitored_barrier", "collective")
-        timeout = opts.timeout if opts.timeout > _NONE else self.options._timeout  # noqa: SLF001
+        given = opts.timeout >= _NONE  # with 0, rank 0 waits for nobody
+        timeout = opts.timeout if given else self.options._timeout  # noqa: SLF001
         _interruptible(partial(self._gloo.monitored_barrier, timeout, every_rank))
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Answer:
@@ -289,9 +290,10 @@ class InnetBackend:
 
         return self._carry(name, reason, step, opts, *tensors, op=opts.reduceOp)
 
-    def _form_of_one(self, tensors: Tensors, root: int) -> str:
+    def _form_of_one(self, tensors: Tensors, opts: Any) -> str:
         """Return "form" unless there are one tensor and a root. Gloo then raises PyTorch's error."""
-        return "" if len(tensors) == 1 and 0 <= root < self._size else "form"
+        there_is_a_root = opts.rootTensor == 0 and 0 <= opts.rootRank < self._size
+        return "" if len(tensors) == 1 and there_is_a_root else "form"
 
     @property
     def _quorum_reason(self) -> str:

@@ -230,6 +230,28 @@ def test_forms_of_a_call_are_those_of_gloo(group: Group):
 # -- dtypes and operations -----------------------------------------------------------------------
 
 
+def of_the_backend(rank: int) -> tuple[list[list[float]], float]:
+    """Call methods of the backend itself, as PyTorch's tests of Gloo do."""
+    backend: Any = dist.group.WORLD._get_backend(torch.device("cpu"))
+    own = [torch.full((2,), rank + 0.0), torch.full((3,), rank + 0.5)]
+    into = [[torch.empty_like(each) for _ in range(SIZE)] for each in own]
+    gathered = backend.allgather(into, own).get_future().wait()
+    options = dist.BroadcastOptions()
+    options.rootTensor = 1
+    with pytest.raises(RuntimeError, match="invalid root tensor: 1"):
+        backend.broadcast(own[:1], options).wait()
+    before = backend.options._timeout
+    backend._set_default_timeout(timedelta(seconds=23))
+    timeout = backend.options._timeout
+    backend._set_default_timeout(before)
+    return [[part[-1].item() for part in parts] for parts in gathered], timeout.total_seconds()
+
+
+def test_the_backends_own_methods_are_those_of_gloo(group: Group):
+    for found in group.run(of_the_backend):
+        assert found == ([[0.0, 1.0, 2.0], [0.5, 1.5, 2.5]], 23)
+
+
 def with_nan(rank: int) -> list[bool]:
     found = []
     for dtype in (torch.float32, torch.float64, torch.float16, torch.float8_e5m2):
