@@ -260,7 +260,7 @@ def work(layers: int, tokens: int, steps: int) -> None:
         if case != "no sums":
             wrapped = DistributedDataParallel(model, process_group=gloo if case == "gloo" else None)
         if case.startswith("int"):
-            agent = backend_of(dist.group.WORLD)._membership.agent  # type: ignore[union-attr, arg-type]  # noqa: SLF001
+            agent = backend_of(dist.group.WORLD)._membership.agent  # type: ignore[union-attr]  # noqa: SLF001
             wrapped.register_comm_hook((agent, case), ddp_hook)  # type: ignore[operator]
         inputs = torch.randn(tokens // 512, 512, 1024, device="cuda")
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

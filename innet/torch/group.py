@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -43,7 +43,7 @@ from innet.torch.stand_ins import StandIns, form_of_move, form_of_reduction
 from innet.torch.uncompiled import uncompiled
 
 Tensors = list[torch.Tensor]
-Answer = "Future[Any] | tuple[Sequence[dist.Work], Callable[[], None] | None]"
+Answer: TypeAlias = "Future[Any] | tuple[Sequence[dist.Work], Callable[[], None] | None]"
 """A future of a collective through the switch, or Gloo's works and what is to be done after them."""
 
 Step = Callable[..., "Future[Any]"]
@@ -400,7 +400,9 @@ def in_cxx(backend: InnetBackend, ranks: Sequence[int]) -> Any:
 
 def backend_of(group: ProcessGroup | None) -> InnetBackend | None:
     """Return the backend of a process group, or None if the group has another backend."""
-    for device in group._device_types if isinstance(group, ProcessGroup) else ():  # noqa: SLF001
+    if not isinstance(group, ProcessGroup):
+        return None
+    for device in group._device_types:  # noqa: SLF001
         found: Any = group._get_backend(device)  # noqa: SLF001
         found = getattr(found, "wrapped_pg", found)  # with TORCH_DISTRIBUTED_DEBUG=DETAIL
         if isinstance(carrier := getattr(found, "carrier", None), InnetBackend):
@@ -435,7 +437,8 @@ def _interruptible(function: Callable[[], None]) -> None:
 
     def run() -> None:
         try:
-            future.set_result(function())
+            function()
+            future.set_result(None)
         except BaseException as problem:  # noqa: BLE001 - whoever waits gets it
             future.set_exception(problem)
 
