@@ -26,7 +26,10 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         meta.addressed = 1;
     }
 
+    // The copies get other addresses. A hop on the way from the parent may have put a checksum over the
+    // old ones in the place of none.
     action answer_to_all() {
+        hdr.udp.checksum = 0;
         result_to_all();
     }
 
