@@ -65,8 +65,11 @@ def _parsing_one(behaviour: _Behaviour, parse: _Parse) -> _Behaviour:
 
 def _parsing_stream(behaviour: _Behaviour, parse: _Parse) -> _Behaviour:
     async def answer_async(contents: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
-        requests = (parse(each) async for each in contents)
-        async with contextlib.aclosing(behaviour(requests, context)) as answers:
+        async def parsed() -> AsyncIterator[Any]:  # an expression would begin to read at once
+            async for each in contents:
+                yield parse(each)
+
+        async with contextlib.aclosing(behaviour(parsed(), context)) as answers:
             async for each in answers:
                 yield each
 

@@ -82,8 +82,13 @@ sum_of_most(const uint8_t *words, size_t count, const uint64_t *weights, bool sw
             odd, _mm512_mul_epu32(_mm512_srli_epi64(some, 32), _mm512_srli_epi64(lower, 32)));
         high = _mm512_add_epi32(high, _mm512_mullo_epi32(some, upper));
     }
-    return (uint64_t)_mm512_reduce_add_epi64(even) + (uint64_t)_mm512_reduce_add_epi64(odd)
-           + ((uint64_t)(uint32_t)_mm512_reduce_add_epi32(high) << 32);
+    /* The compiler's own sums of lanes are of signed numbers, which must not overflow. */
+    __m512i longs = _mm512_add_epi64(even, odd);
+    return added_longs(_mm512_castsi512_si256(longs))
+           + added_longs(_mm512_extracti64x4_epi64(longs, 1))
+           + ((uint64_t)(added_words(_mm512_castsi512_si256(high))
+                         + added_words(_mm512_extracti64x4_epi64(high, 1)))
+              << 32);
 }
 #endif
 

@@ -222,16 +222,6 @@ def test_a_damaged_document_is_refused_by_the_place_or_the_name_of_the_damage(wo
     assert words in refused(change)
 
 
-def test_metadata_without_a_field_of_the_architecture_are_refused():
-    document = json.loads(program("router").json)
-    standard = next(
-        each for each in document["header_types"] if each["name"] == "standard_metadata"
-    )
-    standard["fields"] = [each for each in standard["fields"] if each[0] != "instance_type"]
-    with pytest.raises(UnsupportedProgram, match="standard_metadata has no instance_type"):
-        generate(bmv2json.load(json.dumps(document)))
-
-
 def test_an_error_of_the_generator_itself_is_not_blamed_on_the_program():
     broken = dataclasses.replace(bmv2json.load(program("router").json), deparser=("nothing",))
     with pytest.raises(Exception, match="nothing") as problem:
