@@ -55,8 +55,8 @@ def laid_out(values: torch.Tensor, kind: int) -> torch.Tensor:
         case 3:  # from the middle of a larger tensor
             wide = torch.full((values.shape[0] + 2, *values.shape[1:]), 7).to(values.dtype)
             return wide[1:-1].copy_(values)
-        case 4:  # a sign left out
-            return torch._neg_view(-values) if values.dtype.is_signed else values.clone()
+        case 4 if values.dtype.is_signed and values.dtype != torch.float8_e5m2:
+            return torch._neg_view(-values)  # a sign left out; PyTorch negates no float8
         case 5:  # strides of an element's own, as those of a slice of one element
             return values.clone().as_strided(values.shape, values.stride())
     return values.clone()
@@ -123,7 +123,7 @@ def wrong_layouts(rank: int, dtype: torch.dtype) -> list[str]:
             if name == "reduce" and rank != 1:
                 continue  # undefined there
             if any(
-                not torch.equal(one.to(wide), other)
+                not torch.equal(one.to(wide), other.to(dtype).to(wide))
                 for one, other in zip(found, plain, strict=True)
             ):
                 wrong.append(f"{name} {turn}")
@@ -139,7 +139,7 @@ def wrong_layouts(rank: int, dtype: torch.dtype) -> list[str]:
     ids=str,
 )
 def test_ranks_with_layouts_of_their_own_get_the_same_elements(group: Group, dtype: torch.dtype):
-    """Sums of these small numbers are exact in each dtype. The plain layout in a wide dtype is right."""
+    """The plain layout in a wide dtype is right, rounded once if the dtype lacks bits for the sum."""
     assert group.run(wrong_layouts, dtype) == [[]] * SIZE
 
 
