@@ -349,9 +349,8 @@ class Agent(Collectives):
         if unexpected := not isinstance(problem, InnetError):
             self._exchanges.give_up(problem)
         alone: tuple[type[AllReduceError], ...] = LeftBehind, LinkFailed, NeighbourLost
-        if (
-            self._in_node
-        ):  # the controller does not tell workers of other slices who is missing here
+        if self._in_node:
+            # The controller does not tell workers of other slices who is missing here.
             alone += (WorkersMissing,)
         if unexpected or isinstance(problem, alone):
             self._membership.close(problem)  # the others need not wait for this worker

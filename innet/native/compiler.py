@@ -88,21 +88,18 @@ def _compile(
     defined = header(constants)
     digest = _digest(compiler, [*flags, *libraries], [*key, defined])
     target = open_cache() / f"{digest}{suffix}"
-    if not os.path.lexists(target):
-        with _alone(target):
-            if not os.path.lexists(target):  # another process may have compiled it meanwhile
-                files = {**sources(), HEADER: defined}
-                with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-                    folder = Path(scratch)
-                    write_files(folder, files)
-                    made = _run_compiler(compiler, flags, libraries, folder, language)
-                    made.chmod(0o600)  # whatever the umask is
-                    with made.open(
-                        "rb"
-                    ) as content:  # if the machine fails now, no empty file is left
-                        os.fsync(content.fileno())
-                    # Renaming is atomic: another process finds a whole file or none.
-                    made.replace(target)
+    with contextlib.nullcontext() if os.path.lexists(target) else _alone(target):
+        if not os.path.lexists(target):  # another process may have compiled it meanwhile
+            files = {**sources(), HEADER: defined}
+            with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+                folder = Path(scratch)
+                write_files(folder, files)
+                made = _run_compiler(compiler, flags, libraries, folder, language)
+                made.chmod(0o600)  # whatever the umask is
+                with made.open("rb") as content:
+                    os.fsync(content.fileno())  # if the machine fails now, no empty file is left
+                # Renaming is atomic: another process finds a whole file or none.
+                made.replace(target)
     _check_library(target)
     return target
 
