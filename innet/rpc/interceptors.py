@@ -12,6 +12,7 @@ generators, and run on the event loop.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any
@@ -23,6 +24,16 @@ from innet.rpc.callers import Caller
 from innet.rpc.status import code_of
 
 _Behaviour = Callable[[Any, Any], Any]
+
+
+def _concerns_operators(record: logging.LogRecord) -> bool:
+    """Return whether gRPC logs something else than that a call had ended before its answer was sent."""
+    problem = record.exc_info[1] if record.exc_info else None
+    return not isinstance(problem, grpc.aio.InternalError)
+
+
+# Clients cause this error whenever they like, and gRPC would log it with a traceback.
+logging.getLogger("grpc._cython.cygrpc").addFilter(_concerns_operators)
 
 
 class CallsInterceptor(grpc.aio.ServerInterceptor):

@@ -84,5 +84,5 @@ def test_a_client_that_gives_up_does_not_end_the_controller(
             acts.append(pool.submit(act, rpc.ControllerStub(each), random.Random(number)))
         for done in acts:
             done.result()
-    with connected(controller.address, folder) as stub:
+    with connected(controller.address, folder, WITHIN) as stub:
         assert not stub.ListJobs(pb.ListJobsRequest()).jobs
