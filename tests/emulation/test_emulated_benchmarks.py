@@ -50,9 +50,9 @@ def test_a_rack_sends_up_what_one_worker_would(two_racks: Sequence[Outcome]) -> 
 
 def test_of_a_server_on_every_host_a_part_stays_at_home(two_racks: Sequence[Outcome]) -> None:
     _, _, sharded = two_racks
-    # One of the four servers is the worker's own: three quarters of the vector go to the others, and three times
-    # the sum of the own quarter. Frames are a fifteenth larger, and TCP repeats some on a busy machine. If no
-    # part stayed at home, it would be twice the vector.
+    # One of the four servers is the worker's own: three quarters of the vector go to the others, and
+    # three times the sum of the own quarter. Frames are a fifteenth larger, and TCP repeats some on a
+    # busy machine. If no part stayed at home, it would be twice the vector.
     assert 1.5 < sharded.up_bytes / sharded.case.nbytes < 1.95
 
 
