@@ -16,7 +16,9 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch.distributed import ProcessGroup, Store, Work  # type: ignore[attr-defined]
+from torch.distributed import GradBucket, ProcessGroup, Store, Work  # type: ignore[attr-defined]
+from torchft.ddp import DistributedDataParallel
+from torchft.manager import Manager
 from torchft.process_group import ProcessGroupWrapper
 
 from innet.torch.group import new_group
@@ -51,9 +53,8 @@ class DeferredErrors(ProcessGroupWrapper):
     """A process group whose all-reduces raise no errors. The Manager sees them at the end of the step.
 
     After an error, all-reduces fail until the next `configure`. The Manager then discards the step and
-    asks for another quorum. An error within the step would make ``backward()`` of torchft 0.2's
-    DistributedDataParallel raise. So `wait` of an all-reduce returns, and its future has the error. The
-    Manager reads the futures of all its all-reduces, also if a wrapper hides :meth:`errored` from it.
+    asks for another quorum. `wait` of an all-reduce returns, and its future has the error. The Manager
+    reads the futures of all its all-reduces, also if a wrapper hides :meth:`errored` from it.
     """
 
     def __init__(self, pg: ProcessGroup) -> None:
@@ -144,3 +145,19 @@ class ProcessGroupInnet(DeferredErrors):
     def shutdown(self) -> None:
         """Leave the quorum's job. Unfinished work is abandoned and fails with AgentClosed."""
         self._group.shutdown()
+
+
+def _sum_of_bucket(manager: Manager, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average a bucket of gradients, as the communication hook of torchft's DistributedDataParallel.
+
+    After an error, the Manager makes no more all-reduces in the step. Its answer is then a future, and
+    not a future in a wrapper, which torchft 0.2's own hook expects: ``backward()`` would raise.
+    """
+    work = manager.allreduce(bucket.buffer())
+    work.wait()
+    future: Any = work.get_future()
+    found: torch.futures.Future[torch.Tensor] = getattr(future, "_fut", future)
+    return found
+
+
+DistributedDataParallel._comm_hook = staticmethod(_sum_of_bucket)  # noqa: SLF001 - it has no other name

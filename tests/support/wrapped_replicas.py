@@ -1,20 +1,23 @@
 """Two replicas of torchft, as threads, whose Managers do not see the errors of their process groups.
 
 ``python wrapped_replicas.py FAULT`` prints a line of JSON for each replica and step: whether the Manager
-commits the step, and an element of the mean. The first step has a fault: ``configure`` fails, or one
-replica leaves the group before the all-reduce (``leave``).
+commits the step, and an element of each mean gradient. The gradients are in two buckets. The first step
+has a fault: ``configure`` fails, or one replica leaves the group before the all-reduces (``leave``).
 """
 
 import json
 import os
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import traceback
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torchft.coordination import LighthouseServer
+from torchft.ddp import DistributedDataParallel
 from torchft.manager import Manager
 from torchft.process_group import FakeProcessGroupWrapper
 
@@ -22,7 +25,19 @@ from innet.torch.torchft import ProcessGroupInnet
 
 REPLICAS = 2
 STEPS = 3
+BUCKET = 1 << 20  # bytes
 NOWHERE = "shm:/nonexistent/cable"
+
+
+class Sum(nn.Module):
+    """A model whose gradients are its input, in two buckets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Parameter(torch.zeros(BUCKET // 4)) for _ in range(2))
+
+    def forward(self, factor: float) -> torch.Tensor:
+        return factor * (self.first.sum() + self.second.sum())
 
 
 def main(fault: str) -> None:
@@ -48,14 +63,17 @@ def main(fault: str) -> None:
             world_size=1,
             lighthouse_addr=lighthouse.address(),
         )
+        model = Sum()
+        parallel = DistributedDataParallel(manager, model, bucket_cap_mb=1)
         for step in range(STEPS):
             manager.start_quorum()
+            model.zero_grad()
             if fault == "leave" and step == number == 0:
                 group.shutdown()
-            mean = torch.full((3,), number + 1.0)
-            manager.allreduce(mean).wait()
+            parallel(number + 1.0).backward()
             commits = manager.should_commit()
-            line = {"replica": number, "commits": commits, "mean": mean[0].item()}
+            means = [each.grad[0].item() for each in model.parameters()]
+            line = {"replica": number, "commits": commits, "means": means}
             sys.stdout.write(json.dumps(line) + "\n")
             together.wait()
             os.environ["INNET_LINK"] = link
@@ -64,7 +82,10 @@ def main(fault: str) -> None:
         group.shutdown()
 
     with ThreadPoolExecutor(REPLICAS) as pool:
-        list(pool.map(train, range(REPLICAS)))
+        for each in as_completed([pool.submit(train, number) for number in range(REPLICAS)]):
+            if each.exception():
+                traceback.print_exception(each.exception())
+                os._exit(1)  # the other replica waits
     lighthouse.shutdown()
 
 

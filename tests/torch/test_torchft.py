@@ -127,5 +127,5 @@ def test_a_wrapper_that_hides_errors_does_not_let_a_step_be_committed_without_it
         said, _ = process.communicate(timeout=WITHIN)
     steps = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     assert len(steps) == 6, said
-    assert [step["mean"] for step in steps if step["commits"]] == [1.5] * 4
+    assert [step["means"] for step in steps if step["commits"]] == [[1.5, 1.5]] * 4
     assert not any(step["commits"] for step in steps[:2])
