@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
 from innet.errors import AllReduceError, LeftBehind
-from innet.host.job import ControllerMessages, Term, WorkerInfo
+from innet.host.job import ControllerMessages, Term
 from innet.host.wait_limits import WaitLimits
 
 if TYPE_CHECKING:
@@ -22,10 +22,8 @@ class CurrentTerm:
     breaks off an exchange in a block ``with current_term``, the block ends and the term is spoilt.
     """
 
-    def __init__(
-        self, controller: ControllerMessages, limits: WaitLimits, info: WorkerInfo
-    ) -> None:
-        self._controller, self._limits, self._info = controller, limits, info
+    def __init__(self, controller: ControllerMessages, limits: WaitLimits) -> None:
+        self._controller, self._limits = controller, limits
         self.term: Term | None = None
         self._answered: pb.Recover | None = None
         self._spoilt = ""  # why the term is spoilt
@@ -102,9 +100,7 @@ class CurrentTerm:
         return self._controller.departed()
 
     def trouble(self, reason: str) -> None:
-        """Ask for another term. The controller names this worker by its rank in the job."""
-        if self._info.group_ranks:
-            reason = f"rank {self._info.in_group(self._info.rank)} of the group: {reason}"
+        """Ask for another term."""
         if self.term:
             self._controller.trouble(self.term.number, reason)
 

@@ -63,7 +63,7 @@ class Exchanges:
         self._controller = controller
         self._waker = waker
         self._limits = WaitLimits(info, controller, timeouts)
-        self._current = CurrentTerm(controller, self._limits, info)
+        self._current = CurrentTerm(controller, self._limits)
         self._fallback = FallbackPath(fallback, info, waker, self._limits, timeouts, monotonic)
         self._transport = SwitchTransport(link, info, monotonic, self._current, timeouts)
         self._paths: Paths = Paths(self._transport, self._fallback, self._check_meanwhile)

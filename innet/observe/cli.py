@@ -11,6 +11,7 @@ from innet.errors import UsageError
 from innet.observe.roles import Role
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, translated
+from innet.rpc.group_ranks import in_group
 from innet.terminal.console import console, say, say_json
 from innet.terminal.options import AsJson, ControllerAddress, TlsFolder, finite
 from innet.terminal.signals import INTERRUPTS
@@ -70,7 +71,8 @@ def capture(
     selection = capture.Selection()
     if job:
         with connected(address, tls_folder) as stub, translated("read the job"):
-            selection = capture.select(stub.GetJob(pb.GetJobRequest(name=job)), rank)
+            found = in_group(stub.GetJob(pb.GetJobRequest(name=job)))
+            selection = capture.select(found, rank)
     with ExitStack() as stack:
         store = stack.enter_context(capture.written(write)) if write else None
 

@@ -12,6 +12,7 @@ from innet.observe.sample import Sample
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc.client import CONNECT_WITHIN, connected, translated
+from innet.rpc.group_ranks import in_group
 
 _AGAIN_WITHIN = 1.0  # seconds: the last tables stay on the screen meanwhile
 _ANSWERS_WITHIN = 10.0  # seconds: the controller waits for a switch for 5 s
@@ -83,7 +84,7 @@ def read_without_counters(stub: rpc.ControllerStub) -> Overview:
     with translated("read the switches and jobs"):
         listed = stub.ListSwitches(pb.ListSwitchesRequest()).switches
         at = time.monotonic()
-        jobs = stub.ListJobs(pb.ListJobsRequest(detailed=True)).jobs
+        jobs = [*map(in_group, stub.ListJobs(pb.ListJobsRequest(detailed=True)).jobs)]
     switches = {each.name: each for each in listed}
     samples = tuple(_sample(at, each, switches) for each in jobs)
     return Overview(at, samples, tuple(listed))
@@ -123,4 +124,5 @@ def _job(stub: rpc.ControllerStub, name: str) -> tuple[float, pb.Job]:
     """Return a job, and the time of the question: the workers' silence counts up to then."""
     at = time.monotonic()
     with translated(f"read the job {name!r}"):
-        return at, stub.GetJob(pb.GetJobRequest(name=name), timeout=_ANSWERS_WITHIN)
+        job = stub.GetJob(pb.GetJobRequest(name=name), timeout=_ANSWERS_WITHIN)
+        return at, in_group(job)

@@ -9,6 +9,7 @@ from typing import Any
 from innet.rpc import innet_pb2 as pb
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc.client import translated
+from innet.rpc.group_ranks import in_group
 
 PORT_COUNTERS = ("refused", "corrupted", "spoofed")
 
@@ -128,7 +129,7 @@ def sample_job(stub: rpc.ControllerStub, job: str) -> Sample:
     """Sample one job. Raises NotFound or ControllerError."""
     at = time.monotonic()  # the workers' silence counts up to now, however long switches take
     with translated(f"read the job {job!r}"):
-        found = stub.GetJob(pb.GetJobRequest(name=job))
+        found = in_group(stub.GetJob(pb.GetJobRequest(name=job)))
         names = dict.fromkeys([found.switch, *(each.switch for each in found.tree)])
         first, *others = [stub.GetSwitch(pb.GetSwitchRequest(name=name)) for name in names]
     return Sample(at, found, first, tuple(others))

@@ -9,6 +9,7 @@ from innet.model.capacity import slots_needed
 from innet.observe.rates import lost_packets
 from innet.observe.sample import Observation
 from innet.observe.stalls import SILENT_S, STALLED_S, Stall, chunk_of, in_words
+from innet.rpc import group_ranks
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.words import misplaced, workers_text
 
@@ -45,7 +46,7 @@ class ObservedJob:
     @cached_property
     def workers(self) -> tuple["ObservedWorker", ...]:
         """Return a worker for every rank of the job, also for absent ones."""
-        return tuple(ObservedWorker(self, rank) for rank in range(self.now.workers))
+        return tuple(ObservedWorker(self, rank) for rank in group_ranks.ranks(self.now))
 
     @cached_property
     def present(self) -> tuple["ObservedWorker", ...]:
@@ -130,7 +131,7 @@ class ObservedJob:
         begun = {each.rank: each.progress.exchange for each in self.busy}
         return {
             exchange: frozenset(
-                rank for rank in range(self.now.workers) if begun.get(rank, -1) < exchange
+                rank for rank in group_ranks.ranks(self.now) if begun.get(rank, -1) < exchange
             )
             for exchange in {each.progress.exchange for each in self.stuck}
         }
@@ -153,7 +154,7 @@ class ObservedJob:
         at = stalled.progress
         if self.now.path == pb.PATH_FALLBACK:
             return self._behind[at.exchange]
-        lacking = {rank for rank in at.missing if rank < self.now.workers}
+        lacking = set(at.missing).intersection(group_ranks.ranks(self.now))
         if stalled.unanswered:
             return frozenset()
         # The switches above only know of the rack's sum. The workers there know who has contributed.

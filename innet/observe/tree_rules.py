@@ -7,10 +7,11 @@ from innet.observe.rules import Rule
 from innet.observe.stalls import in_words
 from innet.observe.subjects import ObservedSwitch, ranks
 from innet.rpc import innet_pb2 as pb
+from innet.rpc.words import workers_text
 
 
 def _workers(it: ObservedSwitch) -> str:
-    return ranks([it.job.workers[rank] for rank in sorted(it.below)])
+    return workers_text(it.below)
 
 
 def _no_answer_from_above(it: ObservedSwitch) -> Iterator[str]:
@@ -26,9 +27,8 @@ def _no_answer_from_above(it: ObservedSwitch) -> Iterator[str]:
 def _waited_for(it: ObservedSwitch) -> Iterator[str]:
     yield f"below it: {_workers(it)}"
     for stall in it.held_up:
-        missing = [it.job.workers[rank] for rank in sorted(stall.missing & it.below)]
-        if missing:
-            yield f"there worker {stall.rank} waits for {ranks(missing)}"
+        if missing := stall.missing & it.below:
+            yield f"there worker {stall.rank} waits for {workers_text(missing)}"
     yield from in_words(it.stalls)
 
 

@@ -116,7 +116,8 @@ class Counters(_message.Message):
     def __init__(self, waiting: _Optional[int] = ..., completed: _Optional[int] = ..., answered: _Optional[int] = ..., pending: _Optional[int] = ..., stale: _Optional[int] = ..., raised: _Optional[int] = ..., ignored: _Optional[int] = ..., asked: _Optional[int] = ...) -> None: ...
 
 class CreateJobRequest(_message.Message):
-    __slots__ = ["lease_s", "min_slots", "min_workers", "name", "priority", "queue", "quorum", "slots", "switch", "token_digests", "workers"]
+    __slots__ = ["group_ranks", "lease_s", "min_slots", "min_workers", "name", "priority", "queue", "quorum", "slots", "switch", "token_digests", "workers"]
+    GROUP_RANKS_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     MIN_SLOTS_FIELD_NUMBER: _ClassVar[int]
     MIN_WORKERS_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +129,7 @@ class CreateJobRequest(_message.Message):
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     TOKEN_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    group_ranks: _containers.RepeatedScalarFieldContainer[int]
     lease_s: int
     min_slots: int
     min_workers: int
@@ -139,7 +141,7 @@ class CreateJobRequest(_message.Message):
     switch: str
     token_digests: _containers.RepeatedScalarFieldContainer[bytes]
     workers: int
-    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., workers: _Optional[int] = ..., slots: _Optional[int] = ..., quorum: _Optional[int] = ..., queue: bool = ..., lease_s: _Optional[int] = ..., min_workers: _Optional[int] = ..., token_digests: _Optional[_Iterable[bytes]] = ..., min_slots: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., workers: _Optional[int] = ..., slots: _Optional[int] = ..., quorum: _Optional[int] = ..., queue: bool = ..., lease_s: _Optional[int] = ..., min_workers: _Optional[int] = ..., token_digests: _Optional[_Iterable[bytes]] = ..., min_slots: _Optional[int] = ..., priority: _Optional[int] = ..., group_ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CreateJobResponse(_message.Message):
     __slots__ = ["job", "token"]
@@ -244,12 +246,13 @@ class Invitation(_message.Message):
     def __init__(self, nonce: _Optional[int] = ..., service: _Optional[_Union[Address, _Mapping]] = ..., lanes: _Optional[int] = ..., lease_s: _Optional[float] = ..., unsealed: bool = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ["asked_quorum", "asked_slots", "counters", "departures", "first_slot", "heartbeat_s", "id", "joined", "lanes", "lease_s", "members", "min_slots", "min_workers", "name", "outage", "owner", "path", "priority", "quorum", "reason", "recoveries", "slots", "switch", "term", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
+    __slots__ = ["asked_quorum", "asked_slots", "counters", "departures", "first_slot", "group_ranks", "heartbeat_s", "id", "joined", "lanes", "lease_s", "members", "min_slots", "min_workers", "name", "outage", "owner", "path", "priority", "quorum", "reason", "recoveries", "slots", "switch", "term", "tree", "waiting_for", "waiting_s", "worker_lease_s", "workers"]
     ASKED_QUORUM_FIELD_NUMBER: _ClassVar[int]
     ASKED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     DEPARTURES_FIELD_NUMBER: _ClassVar[int]
     FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_RANKS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_S_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
@@ -279,6 +282,7 @@ class Job(_message.Message):
     counters: Counters
     departures: _containers.RepeatedCompositeFieldContainer[Departed]
     first_slot: int
+    group_ranks: _containers.RepeatedScalarFieldContainer[int]
     heartbeat_s: float
     id: int
     joined: _containers.RepeatedScalarFieldContainer[int]
@@ -303,7 +307,7 @@ class Job(_message.Message):
     waiting_s: float
     worker_lease_s: float
     workers: int
-    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., term: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ..., owner: _Optional[str] = ..., recoveries: _Optional[int] = ..., heartbeat_s: _Optional[float] = ..., asked_slots: _Optional[int] = ..., min_slots: _Optional[int] = ..., priority: _Optional[int] = ..., asked_quorum: _Optional[int] = ..., min_workers: _Optional[int] = ..., lease_s: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., switch: _Optional[str] = ..., id: _Optional[int] = ..., term: _Optional[int] = ..., workers: _Optional[int] = ..., lanes: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., joined: _Optional[_Iterable[int]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., quorum: _Optional[int] = ..., path: _Optional[_Union[Path, str]] = ..., reason: _Optional[str] = ..., members: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., worker_lease_s: _Optional[float] = ..., tree: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., waiting_s: _Optional[float] = ..., departures: _Optional[_Iterable[_Union[Departed, _Mapping]]] = ..., outage: bool = ..., owner: _Optional[str] = ..., recoveries: _Optional[int] = ..., heartbeat_s: _Optional[float] = ..., asked_slots: _Optional[int] = ..., min_slots: _Optional[int] = ..., priority: _Optional[int] = ..., asked_quorum: _Optional[int] = ..., min_workers: _Optional[int] = ..., lease_s: _Optional[int] = ..., group_ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class JobEvent(_message.Message):
     __slots__ = ["at", "event", "ranks", "term", "why"]

@@ -177,9 +177,9 @@ def switch(
                 closing(Device(ports, cpu_port, arbitration.send, make_engine))
             )
             opened.pop_all()  # from here on the device closes the ports
-        if json:
-            device.load(_read(json))
-        serve_until_stopped(P4RuntimeService(device, arbitration), endpoint, metrics_address)
+        service = P4RuntimeService(device, arbitration)
+        load = partial(device.load, _read(json)) if json else lambda: None
+        serve_until_stopped(service, endpoint, metrics_address, load)
 
 
 def _check_numbers(cpu_port: int, drop_port: int) -> None:

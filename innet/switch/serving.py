@@ -5,7 +5,7 @@ ports and the address that the options name, and the time until the command is s
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -103,13 +103,18 @@ class Endpoint(NamedTuple):
 
 
 def serve_until_stopped(
-    service: "P4RuntimeService", endpoint: Endpoint, metrics_address: str = ""
+    service: "P4RuntimeService",
+    endpoint: Endpoint,
+    metrics_address: str = "",
+    load: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve a switch over P4Runtime until SIGINT or SIGTERM, and metrics if there is an address.
 
-    The addresses are printed to standard output as soon as clients can connect. Raises UsageError.
+    First `load` loads the switch's program, if it has one. Clients that connect meanwhile wait. Scripts
+    for BMv2 give a switch a few seconds until its port listens, and a program may take longer to compile.
+    The addresses are printed to standard output as soon as clients are served. Raises UsageError.
     """
-    from innet.switch.p4runtime.service import serve
+    from innet.switch.p4runtime.service import bound
 
     with ExitStack() as stack:
         metrics = ""
@@ -117,9 +122,11 @@ def serve_until_stopped(
             from innet.switch.metrics import serve_metrics
 
             metrics = stack.enter_context(serve_metrics(service.device.stats, metrics_address))
-        server, port = serve(service, *endpoint)
+        server, port = bound(service, *endpoint)
         stack.callback(lambda: server.stop(grace=0.5).wait())
         stack.callback(service.arbitration.close)
+        load()
+        server.start()
         stop = StopRequest()  # before the addresses are printed, so that no signal is missed
         sys.stdout.write(f"P4Runtime {served_address(endpoint.address, port)}\n")
         if metrics:

@@ -306,7 +306,7 @@ def _created_slices(
     try:
         for index, ranks in enumerate(nodes.jobs):
             carriers = [digests[rank] for rank in ranks]
-            _create(settings, f"{name}-{index}", carriers, slots, queue=queue)
+            _create(settings, f"{name}-{index}", carriers, slots, ranks, queue=queue)
             jobs.append(f"{name}-{index}")
     except ControllerError:
         for job in jobs:
@@ -316,11 +316,18 @@ def _created_slices(
 
 
 def _create(
-    settings: Settings, name: str, digests: Sequence[bytes], slots: int, *, queue: bool = True
+    settings: Settings,
+    name: str,
+    digests: Sequence[bytes],
+    slots: int,
+    ranks: Sequence[int] = (),
+    *,
+    queue: bool = True,
 ) -> None:
     """Create a job with a worker for each token digest. Raises ControllerError.
 
-    It may `queue` for slots. Until it has some, its workers sum over the fallback.
+    `ranks` are the workers' ranks in the group, if it has others, too. The job may `queue` for slots.
+    Until it has some, its workers sum over the fallback.
     """
     if len(digests) > MOST_WORKERS:
         raise NoCapacity(f"a job has at most {MOST_WORKERS} workers, and this has {len(digests)}")
@@ -336,6 +343,7 @@ def _create(
             lease_s=_JOB_LEASE,
             queue=queue,
             token_digests=digests,
+            group_ranks=ranks,
         )
         stub.CreateJob(request)
 

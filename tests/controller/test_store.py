@@ -155,7 +155,12 @@ def test_a_file_from_before_there_were_trees_goes_on(tmp_path: pathlib.Path):
         store.close()
 
 
+def _forget_group_ranks(older: sqlite3.Connection) -> None:
+    older.execute("ALTER TABLE jobs DROP COLUMN group_ranks")
+
+
 def _forget_stations(older: sqlite3.Connection) -> None:
+    _forget_group_ranks(older)
     older.execute("ALTER TABLE switches DROP COLUMN stations")
 
 
@@ -342,6 +347,19 @@ def test_a_file_from_before_switches_had_stations_is_upgraded(tmp_path: pathlib.
     store.close()
     with contextlib.closing(Store(path)) as again:
         assert again.load().switches[-1] == known
+
+
+def test_a_file_from_before_jobs_had_ranks_of_a_group_is_upgraded(tmp_path: pathlib.Path):
+    path = tmp_path / "state"
+    before = _stored_before(path, 13, _forget_group_ranks)
+    store = Store(path)
+    assert store.load() == before
+    [*others, last] = before.jobs
+    ranked = replace(last, spec=replace(last.spec, group_ranks=(1, 3, 5, 7)))
+    store.save_job(ranked, before=last)
+    store.close()
+    with contextlib.closing(Store(path)) as again:
+        assert again.load().jobs == [*others, ranked]
 
 
 def test_a_job_comes_back_with_the_slots_that_it_borrows(tmp_path: pathlib.Path):

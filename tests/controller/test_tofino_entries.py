@@ -1,6 +1,7 @@
 """The entries, clears and counters of jobs on a Tofino, and the workers that it refuses."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,8 @@ def test_workers_in_a_pipe_that_no_clear_reaches_are_refused(chip, good, bad, po
         assert f"worker 1 is at port {bad}, in pipe {bad >> 7}" in refused[1]
         assert refused[1].endswith(f"attach it to one of the ports {ports}")
         assert len(server.held) == 3 + 4  # the other job's entries
+        refused = switch.hold([replace(make_others, group_ranks=(5, 9)), fine])
+        assert f"worker 9 is at port {bad}" in refused[1]
 
 
 def test_so_are_switches_above_and_below(folder: Path):

@@ -2,7 +2,9 @@
 
 import copy
 import io
+import re
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,6 +22,7 @@ from innet.observe.sample import Observation, Sample, sample_twice
 from innet.observe.tree_rules import TREE_RULES
 from innet.observe.worker_rules import WORKER_RULES
 from innet.rpc import innet_pb2 as pb
+from innet.rpc.group_ranks import in_group
 from innet.terminal.console import PlainConsole
 from innet.wire.layout import MOST_WORKERS
 
@@ -128,6 +131,35 @@ def test_each_situation_is_found_for_what_it_is(name: str):
         assert word in all_text(finding)
     if severity < Severity.NOTE:
         assert finding.remedy
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_workers_of_a_slice_are_named_by_their_ranks_in_the_group(name: str):
+    spoil, *_ = CASES[name]
+    situation = Situation.well()
+    spoil(situation)
+    own = diagnose(situation.observation)
+    jobs = []
+    for job, _ in (situation.before, situation.after):
+        job.group_ranks[:] = range(70, 70 + job.workers)
+        jobs.append(in_group(job))
+    samples = situation.observation
+    before, now = (
+        replace(sample, job=job)
+        for sample, job in zip((samples.before, samples.now), jobs, strict=True)
+    )
+
+    def shifted(text: str) -> str:
+        said, controller, own_words = text.partition("the controller says: ")
+        return re.sub(
+            r"(?<=\bworker )\d+|(?<=\bworkers )\d+(?:, \d+)*",
+            lambda found: re.sub(r"\d+", lambda each: str(70 + int(each[0])), found[0]),
+            said,
+        ) + (controller + own_words)
+
+    assert [(each.subject, all_text(each)) for each in diagnose(Observation(before, now))] == [
+        (shifted(each.subject), shifted(all_text(each))) for each in own
+    ]
 
 
 def test_every_rule_has_its_situation():

@@ -29,7 +29,7 @@ from innet.switch.constants import PortKind
 from innet.switch.engine import Engine
 from innet.switch.p4runtime.arbitration import Arbitration
 from innet.switch.p4runtime.device import Device
-from innet.switch.p4runtime.service import P4RuntimeService, serve
+from innet.switch.p4runtime.service import P4RuntimeService, bound
 from innet.switch.ports import Port
 
 BMV2 = "simple_switch_grpc"
@@ -127,7 +127,8 @@ def embedded(given: Program, cores: int = 1, *, described: bool = False) -> Iter
         device = stack.enter_context(
             contextlib.closing(Device(near, _CPU_PORT, lambda _: None, make_engine))
         )
-        server, _ = serve(P4RuntimeService(device, Arbitration(0)), address)
+        server, _ = bound(P4RuntimeService(device, Arbitration(0)), address)
+        server.start()
         stack.callback(lambda: server.stop(grace=None).wait())
         controller = stack.enter_context(Controller(address, 1))
         controller.configure(given)

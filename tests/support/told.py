@@ -1,5 +1,7 @@
 """A job whose events a test gives, and what its workers are told."""
 
+from dataclasses import replace
+
 from innet.controller.jobs.events import (
     Actions,
     Invitation,
@@ -51,8 +53,10 @@ class Told:
         quorum: int = 0,
         slot_range: SlotRange | None = SLOT_RANGE,
         min_workers: int = 0,
+        group_ranks: tuple[int, ...] = (),
     ) -> None:
-        self.job = Job(spec(workers, quorum, min_workers), 7, INVITATION, FABRIC, slot_range, 0.0)
+        requested = replace(spec(workers, quorum, min_workers), group_ranks=group_ranks)
+        self.job = Job(requested, 7, INVITATION, FABRIC, slot_range, 0.0)
         self.now = 0.0
         self.reachable = False
         self.last: Actions = []

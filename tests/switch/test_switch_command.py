@@ -12,11 +12,14 @@ import grpc
 import pytest
 from commands import refuse
 from p4runtime_client import Controller, refusal
+from preforked import Process
 from switch_commands import run
 from switches import COMMAND, STOPS_WITHIN, free_udp_ports, receive, running_switch, udp_socket
 from tiny_programs import FOLDER, program
+from waiting import WITHIN, until
 
 from innet.errors import UsageError
+from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.servers.rack.cli import rack_server
 from innet.switch.cli import switch as switch_command
 from innet.switch.ports import open_port
@@ -195,6 +198,33 @@ def test_a_program_on_the_command_line_runs_without_a_controller(tmp_path):
             switch.hosts[0].send(frame)
             assert receive(switch.hosts[0]) == frame[:-1] + bytes([total])
     assert "/* p4_TallyIngress_add_saturating */" in (tmp_path / "program.c").read_text()
+
+
+def test_clients_can_connect_while_the_program_is_compiled(tmp_path, monkeypatch):
+    """Scripts for BMv2 give a switch a few seconds until it listens."""
+    gate, compiler, address = (tmp_path / name for name in ("gate", "slow-cc", "p4runtime"))
+    os.mkfifo(gate)
+    compiler.write_text(
+        f'#!/bin/sh\ncase "$*" in *--version*) ;; *) read -r _ < {gate} ;; esac\nexec cc "$@"\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setenv("INNET_CACHE_DIR", str(tmp_path / "cache"))
+    options = (str(FOLDER / "hub.json"), "--grpc-server-addr", f"unix:{address}")
+    with (
+        gate.open("r+b", buffering=0) as closed,
+        Process("innet-switch", *options, stdout=subprocess.PIPE) as process,
+    ):
+        try:
+            until(address.exists)
+            with Controller(f"unix:{address}") as controller:
+                request = p4rt.CapabilitiesRequest()
+                answer = controller.stub.Capabilities.future(request, wait_for_ready=True)
+                assert not answer.done()
+                closed.write(b"\n" * 100)
+                assert answer.result(WITHIN).p4runtime_api_version
+        finally:
+            process.kill()
 
 
 def test_generated_c_that_cannot_be_kept_is_an_error(tmp_path):

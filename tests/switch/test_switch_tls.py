@@ -24,7 +24,7 @@ from innet.switch.p4runtime import admission
 from innet.switch.p4runtime.arbitration import Arbitration
 from innet.switch.p4runtime.credentials import TlsFiles
 from innet.switch.p4runtime.device import Device
-from innet.switch.p4runtime.service import P4RuntimeService, serve
+from innet.switch.p4runtime.service import P4RuntimeService, bound
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,8 @@ def test_requests_of_a_revoked_client_are_not_even_parsed(tmp_path: Path, monkey
     with contextlib.ExitStack() as stack:
         device = stack.enter_context(contextlib.closing(Device([], 510, arbitration.send)))
         service = P4RuntimeService(device, arbitration)
-        server, port = serve(service, "127.0.0.1:0", files.credentials(), files.revocations())
+        server, port = bound(service, "127.0.0.1:0", files.credentials(), files.revocations())
+        server.start()
         stack.callback(lambda: server.stop(grace=None).wait())
         channel = grpc.secure_channel(f"127.0.0.1:{port}", client(tmp_path, "admin"))
         write = stack.enter_context(channel).unary_unary("/p4.v1.P4Runtime/Write")

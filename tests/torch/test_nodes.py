@@ -1,6 +1,7 @@
 """Groups over several nodes: the ranks of a node sum in shared memory first, with the same bits."""
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -13,9 +14,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from commands import run
 from processes import Group, process_group
 from racks import Rack, rack
-from waiting import WITHIN
+from structlog.testing import capture_logs
+from waiting import WITHIN, until
 
 import innet.torch
 from innet.controller.state.registry import Policy
@@ -23,6 +26,7 @@ from innet.errors import NeighbourLost, UsageError, WorkersMissing
 from innet.host.agent import leave_jobs
 from innet.host.node import Place
 from innet.local.rack import local_rack
+from innet.observe.overview import read_overview
 from innet.rpc import innet_pb2 as pb
 from innet.torch.nodes import Nodes
 
@@ -307,6 +311,35 @@ def test_a_killed_rank_ends_the_calls_of_all_others(nodes: str, victim: int):
     assert all(type(errors[rank]) is NeighbourLost for rank in neighbours)
     assert all(isinstance(each, WorkersMissing) for each in errors.values())
     assert all(f"worker {victim}" in str(each) for each in errors.values())
+
+
+@pytest.mark.parametrize("victim", [1, 3])
+def test_the_controller_names_a_killed_rank_as_the_other_ranks_do(victim: int):
+    others = [rank for rank in range(SIZE) if rank != victim]
+    with capture_logs() as log, rack(SIZE) as tor, ranks(tor) as group:
+        group.run(summed)
+        joined = {line["rank"]: line["job"] for line in log if line["event"] == "worker joined"}
+        group.start(failing, ranks=others)
+        group.processes[victim].kill()
+        errors = group.results(others)
+        job = joined[victim]
+        until(lambda: left_first(log, job) is not None)
+        shown = run("innet", "job", "show", job, "--json", "--controller", tor.controller)
+        told = run("innet", "job", "history", job, "--json", "--controller", tor.controller)
+        seen = read_overview(tor.stub, job)
+    assert sorted(joined) == [*range(SIZE)]
+    assert joined[0] == joined[2] != joined[1] == joined[3]
+    assert all(f"worker {victim}" in str(error) for error in errors)
+    assert left_first(log, job) == victim
+    assert json.loads(shown.stdout)["departures"][0]["rank"] == victim
+    left = [each for each in json.loads(told.stdout) if each["event"] == "worker left"]
+    assert left[0]["ranks"] == [victim]
+    assert seen.samples[0].job.departures[0].rank == victim
+
+
+def left_first(log: list[Any], job: str) -> int | None:
+    left = (line["rank"] for line in log if line["event"] == "worker left" and line["job"] == job)
+    return next(left, None)
 
 
 def ending(rank: int, pending: bool) -> None:

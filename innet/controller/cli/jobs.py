@@ -15,6 +15,7 @@ from innet.errors import UsageError
 from innet.machine.private_file import private_file
 from innet.rpc import innet_pb2 as pb
 from innet.rpc.client import DEFAULT_ADDRESS, connected, created_job, translated, write_token
+from innet.rpc.group_ranks import in_group
 from innet.rpc.plain import as_plain
 from innet.rpc.words import PATHS, counted, left_out, slots_text, workers_text
 from innet.terminal.console import console, drop_output, say, say_json
@@ -170,7 +171,7 @@ def show(
 ) -> None:
     """Show a job, its counters in the switch, and the progress of its workers."""
     with connected(address, tls_folder) as stub, translated("show the job"):
-        job = stub.GetJob(pb.GetJobRequest(name=name))
+        job = in_group(stub.GetJob(pb.GetJobRequest(name=name)))
     if as_json:
         say_json(as_plain(job))
         return

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import structlog
 
+from innet.controller.jobs.job import Job
+from innet.controller.jobs.roster import Worker
 from innet.controller.state.registry import Registry
 
 _AGAIN_AFTER_S = 10.0
@@ -45,20 +47,18 @@ class DamageLog:
                         **user,
                     )  # fmt: skip
 
-    def at_worker(self, job: str, rank: int, count: int) -> None:
+    def at_worker(self, job: Job, worker: Worker, count: int) -> None:
         """Take in how many damaged packets a worker has received so far."""
-        key = (_TO_WORKER, job, rank)
+        name, rank = job.spec.name, job.spec.in_group(worker.rank)
+        key = (_TO_WORKER, name, rank)
         if key not in self._links:
             if not count:
                 return
             self._forget_ended()
         if more := self._more(self._links.setdefault(key, _Link(0)), count):
-            worker = self._registry.jobs[job].roster.workers.get(rank)
-            where = worker.where if worker else None
+            where = worker.where
             at = {"switch": where.switch, "port": where.port} if where else {}
-            _log.warning(
-                "packets damaged", way=_TO_WORKER, packets=more, job=job, rank=rank, **at
-            )  # fmt: skip
+            _log.warning("packets damaged", way=_TO_WORKER, packets=more, job=name, rank=rank, **at)
 
     def _more(self, link: _Link, count: int) -> int:
         """Return how many packets are to be logged now."""
@@ -79,7 +79,7 @@ class DamageLog:
                 if (name, link.port) == (switch, port):
                     return [{"neighbour": link.parent}]
         return [
-            {"job": job.spec.name, "rank": rank}
+            {"job": job.spec.name, "rank": job.spec.in_group(rank)}
             for job in self._registry.jobs_on(switch)
             for rank, where in job.roster.attachments.items()
             if (where.switch, where.port) == (switch, port)

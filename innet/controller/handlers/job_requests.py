@@ -199,6 +199,7 @@ class JobRequests:
             others=tuple(fabric.uplinks)[1:],
             min_slots=request.min_slots,
             priority=request.priority,
+            group_ranks=tuple(request.group_ranks),
         )
 
     def _new_id(self) -> int:

@@ -64,4 +64,5 @@ def _users(
     for job in jobs:
         for each in job.roster.admitted:
             if each.where and each.where.switch == record.name and each.where.port in record.ports:
-                yield each.where.port, f"worker {each.rank} of the job {job.spec.name!r}"
+                rank = job.spec.in_group(each.rank)
+                yield each.where.port, f"worker {rank} of the job {job.spec.name!r}"

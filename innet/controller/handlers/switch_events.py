@@ -86,7 +86,8 @@ class SwitchEvents:
             except UsageError as problem:
                 _log.warning(
                     "a worker's address is refused", job=job.spec.name,
-                    rank=worker.rank if worker else None, port=where.port, switch=where.switch,
+                    rank=job.spec.in_group(worker.rank) if worker else None, port=where.port,
+                    switch=where.switch,
                     address=where.address.mac, why=str(problem),
                 )  # fmt: skip
                 return job.refuse(nonce, problem, now)

@@ -76,7 +76,8 @@ class WorkerEvents:
                 progress = message.heartbeat.progress
                 validation.check_progress(progress)
                 job.heartbeat(nonce, progress_of(progress), now)
-                self._damage.at_worker(job.spec.name, stream.rank, progress.corrupted)
+                if worker := job.roster.find(nonce):
+                    self._damage.at_worker(job, worker, progress.corrupted)
             case "ready":
                 ready = message.ready
                 validation.check_ready(ready)
@@ -122,7 +123,10 @@ class WorkerEvents:
                         "the rank's own"
                     )
                 actions = job.rejoin(nonce, now, fallback=fallback)
-                _log.info("a worker's connection is back", job=request.job, rank=request.rank)
+                _log.info(
+                    "a worker's connection is back",
+                    job=request.job, rank=job.spec.in_group(request.rank),
+                )  # fmt: skip
             else:
                 holder = job.roster.workers.get(request.rank)
                 unheard = registry.members.presence.unheard([holder.nonce] if holder else [])

@@ -11,7 +11,8 @@ from innet.controller.jobs.trees import Fabric, answering_only
 class Assignments:
     """The assignments of all switches in one term of a job.
 
-    `fresh` tells whether the job's counters are still to be set to zero.
+    `fresh` tells whether the job's counters are still to be set to zero. `group_ranks` are those of the
+    job.
     """
 
     job: int
@@ -19,6 +20,7 @@ class Assignments:
     fabric: Fabric
     slot_range: SlotRange
     fresh: bool
+    group_ranks: tuple[int, ...] = ()
 
     def idle(self, to_clear: Collection[str]) -> dict[str, Assignment]:
         """Return the entries while no switch sums; those `to_clear` clear their cells."""
@@ -52,6 +54,7 @@ class Assignments:
                 plan.get(switch, ()) if plan else self._answering(workers, quorum),
                 beyond=self._beyond(switch, at),
                 fresh=self.fresh,
+                group_ranks=self.group_ranks,
             )
             for switch, workers in here.items()
         }

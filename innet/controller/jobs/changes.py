@@ -1,7 +1,7 @@
 """The events in the life of a job, found by comparing two states of it."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from innet.controller.jobs.history import LENDING, Departed
 from innet.controller.jobs.records import JobRecord
@@ -17,7 +17,7 @@ TERM_ENDS, TERM_BEGINS, ENDED = "term ends", "term begins", "job ended"
 class JobEvent:
     """An event in the life of a job, about a worker or about all of them.
 
-    `details` are more facts for the log.
+    `rank` is that of the job's group. `details` are more facts for the log.
     """
 
     event: str
@@ -44,6 +44,15 @@ def changes(
     before: JobRecord | None, after: JobRecord, terms: Terms, departures: Iterable[Departed]
 ) -> Iterator[JobEvent]:
     """Yield what has happened between two states. Without one before, the job is new."""
+    for each in _changes(before, after, terms, departures):
+        rank = None if each.rank is None else after.spec.in_group(each.rank)
+        yield replace(each, rank=rank)
+
+
+def _changes(
+    before: JobRecord | None, after: JobRecord, terms: Terms, departures: Iterable[Departed]
+) -> Iterator[JobEvent]:
+    """Yield the events, with the ranks of the job."""
     if not before:
         spec = after.spec
         about = (("switch", spec.switch), ("workers", spec.workers), ("owner", spec.owner))

@@ -177,7 +177,7 @@ class Job:
             return self.roster.welcome(worker) + self.terms.advance(now)
         if self.path != Path.SWITCH:
             return []
-        moved_to = f"worker {worker.rank} has moved to port {where.port}"
+        moved_to = f"worker {self.spec.in_group(worker.rank)} has moved to port {where.port}"
         return self.terms.renew(Cause.WORKER_MOVED, moved_to, now, worker.rank)
 
     def refuse(self, nonce: int, problem: UsageError, now: float) -> Actions:
@@ -216,7 +216,7 @@ class Job:
         worker.heard = now
         if not self.agreement or term != self.term:
             return []  # that term is over
-        reason = f"worker {worker.rank}: {reason}"
+        reason = f"worker {self.spec.in_group(worker.rank)}: {reason}"
         if self.path == Path.SWITCH:
             self.terms.avoid_switch(reason, now, strict=False)
         return self.terms.renew(Cause.WORKER_TROUBLE, reason, now, worker.rank)
@@ -239,7 +239,7 @@ class Job:
         actions: Actions = [Notify(each.nonce, departure) for each in others]
         counted_on = self.path == Path.FALLBACK or self.roster.left < self.spec.quorum
         if counted_on or self.switches.stalled:
-            why = f"worker {worker.rank} has left"
+            why = f"worker {self.spec.in_group(worker.rank)} has left"
             return actions + self.terms.renew(Cause.WORKER_LEFT, why, now, worker.rank)
         return actions + self.terms.advance(now)
 
@@ -273,7 +273,8 @@ class Job:
             return problem
         if other := self.roster.at(where):
             return AlreadyExists(
-                f"worker {other.rank} has the same address, {where.address}: every worker needs its own"
+                f"worker {self.spec.in_group(other.rank)} has the same address, {where.address}: every "
+                "worker needs its own"
             )
         return None
 

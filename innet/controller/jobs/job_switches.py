@@ -182,7 +182,8 @@ class JobSwitches:
         if not trees:
             others = {each.switch for rank, each in at.items() if rank != worker.rank}
             return UsageError(
-                f"no switch of the job is above both {where.switch!r}, where worker {worker.rank} is, "
+                f"no switch of the job is above both {where.switch!r}, where worker "
+                f"{self._spec.in_group(worker.rank)} is, "
                 f"and {', '.join(sorted(map(repr, others)))}: attach all workers below one switch"
             )
         return self._crowding(worker, trees, at) if self._spec.others else None
@@ -195,9 +196,9 @@ class JobSwitches:
             for switch, count in loads(tree, at).items():
                 if count > most:
                     return UsageError(
-                        f"with worker {worker.rank} at {at[worker.rank].switch!r}, {count} workers and "
-                        f"switches would contribute at {switch!r}: one switch of this job sums at "
-                        f"most {most}; attach the worker to another one"
+                        f"with worker {self._spec.in_group(worker.rank)} at {at[worker.rank].switch!r}, "
+                        f"{count} workers and switches would contribute at {switch!r}: one switch of "
+                        f"this job sums at most {most}; attach the worker to another one"
                     )
         return None
 
@@ -213,7 +214,14 @@ class JobSwitches:
         at = self._roster.attachments if running else {}
         needs = (self.fabric, self.slot_range, self.fresh, term, running, to_clear, at, self.plan)
         if self._assigned[0] != needs:
-            made = Assignments(self._spec.id, term, self.fabric, self.slot_range, self.fresh)
+            made = Assignments(
+                self._spec.id,
+                term,
+                self.fabric,
+                self.slot_range,
+                self.fresh,
+                self._spec.group_ranks,
+            )
             entries = (
                 made.running(at, self.plan, self._roster.quorum) if running else made.idle(to_clear)
             )

@@ -104,7 +104,8 @@ class Assignment:
 
     While `shares` is empty, it should hold none. `workers` are those attached to this switch.
     `beyond` has the ports that lead to the other workers, by their MAC addresses. `clear` asks to
-    clear the cells for this term. `fresh` asks to set the counters to zero before.
+    clear the cells for this term. `fresh` asks to set the counters to zero before. `group_ranks` are
+    those of the job.
     """
 
     job: int
@@ -115,6 +116,7 @@ class Assignment:
     clear: bool = False
     fresh: bool = False
     beyond: Mapping[str, int] = field(default_factory=dict)
+    group_ranks: tuple[int, ...] = ()
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -134,6 +136,8 @@ class JobSpec:
 
     The job always keeps `min_slots` of its `slots`, and lends the others. If `min_slots` is 0, it lends
     none. Where several jobs want to borrow the same slots, `priority` decides.
+
+    If the job sums a slice for a larger group, `group_ranks` are its workers' ranks in that group.
     """
 
     name: str
@@ -150,6 +154,11 @@ class JobSpec:
     owner: str = ""
     min_slots: int = 0
     priority: int = 0
+    group_ranks: tuple[int, ...] = ()
+
+    def in_group(self, rank: int) -> int:
+        """Return the rank in the group of a worker of the job. Logs, events and errors name this one."""
+        return self.group_ranks[rank] if self.group_ranks else rank
 
     @property
     def switches(self) -> tuple[str, ...]:

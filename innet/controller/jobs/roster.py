@@ -134,7 +134,7 @@ class Roster:
         """Return why the workers cannot sum without the switch, or "" if they can."""
         if self.missing:
             return f"there is no fallback while {self.missing} of the workers are missing"
-        without = [each.rank for each in self.admitted if not each.fallback]
+        without = [self._spec.in_group(each.rank) for each in self.admitted if not each.fallback]
         if not without:
             return ""
         if len(without) == len(self.admitted):
@@ -180,8 +180,8 @@ class Roster:
         if self.ending or worker.rank in self.departed or gone:
             if worker.rank in {each.rank for each in self.waiting}:
                 raise AlreadyExists(
-                    f"a worker {worker.rank} waits for the next run of the job {self._spec.name!r} "
-                    "already"
+                    f"a worker {self._spec.in_group(worker.rank)} waits for the next run of the job "
+                    f"{self._spec.name!r} already"
                 )
             return True
         if holder:
@@ -282,6 +282,6 @@ class Roster:
 
     def _rank_taken(self, rank: int) -> AlreadyExists:
         return AlreadyExists(
-            f"the job {self._spec.name!r} has a worker {rank} already: give every worker a rank of its "
-            "own, or end the other one"
+            f"the job {self._spec.name!r} has a worker {self._spec.in_group(rank)} already: give every "
+            "worker a rank of its own, or end the other one"
         )

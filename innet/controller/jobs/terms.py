@@ -63,9 +63,10 @@ class Terms:
             return f"{obstacle}, and {without}" if without else obstacle
         if missing := self._switches.pending:
             return f"several switches sum, and {missing} of the workers are missing"
-        unready = [each.rank for each in self._roster.admitted if each.ready is None]
-        if unready:
-            return f"a term begins; not ready yet: worker {listed(unready)}"
+        waited = [each.rank for each in self._roster.admitted if each.ready is None]
+        if waited:
+            unready = listed([self._spec.in_group(rank) for rank in waited])
+            return f"a term begins; not ready yet: worker {unready}"
         return "a term begins"
 
     def begin_generation(self, now: float) -> Actions:

@@ -50,7 +50,7 @@ class Members:
         """Take in a worker with its stream, which replaces an earlier one."""
         if before := self._streams.get(nonce):
             before.end(AlreadyExists("this worker has come back on another stream"))
-        stream.job, stream.rank, stream.nonce = job.spec.name, rank, nonce
+        stream.job, stream.rank, stream.nonce = job.spec.name, job.spec.in_group(rank), nonce
         self._jobs[nonce], self._streams[nonce] = job, stream
         if self.pace.heartbeat_s != USUAL_S:
             stream.send(pace_message(self.pace.heartbeat_s))

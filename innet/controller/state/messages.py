@@ -131,6 +131,7 @@ def job_view(job: Job, lanes: int, lease_s: float, now: float) -> pb.Job:
         asked_quorum=job.spec.quorum,
         min_workers=job.spec.min_workers,
         lease_s=round(job.spec.lease_s),
+        group_ranks=job.spec.group_ranks,
     )
 
 

@@ -1,6 +1,6 @@
 """The tables of the state file, and the way from older versions of them."""
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 CHECKSUM_SINCE = 4
 """The first version whose files have a checksum."""
 
@@ -49,6 +49,11 @@ _STATIONS = (
     "ALTER TABLE switches ADD COLUMN stations TEXT NOT NULL DEFAULT '[]'",
 )
 
+_GROUP_RANKS = (
+    # A JSON list of the workers' ranks in the group that the job sums a slice for.
+    "ALTER TABLE jobs ADD COLUMN group_ranks TEXT NOT NULL DEFAULT '[]'",
+)
+
 _BITS = (
     # A bit is that of a contributor at a switch, no longer of a rank: trees begin a new term.
     "UPDATE jobs SET agreement = '' WHERE others != '[]'",
@@ -61,7 +66,7 @@ _EVENTS = (
         job TEXT NOT NULL,
         at REAL NOT NULL,                -- seconds since 1970
         event TEXT NOT NULL,
-        rank INTEGER,                    -- null if it is about no single worker
+        rank INTEGER,                    -- in the job's group; null if it is about no single worker
         term INTEGER NOT NULL,
         why TEXT NOT NULL
     )""",
@@ -124,6 +129,7 @@ SCHEMA = (
     *_LOSSES,
     *_LENDING,
     *_STATIONS,
+    *_GROUP_RANKS,
 )
 
 UPGRADES = {
@@ -147,5 +153,6 @@ UPGRADES = {
     10: _LENDING,
     11: (),  # the checksum has another form
     12: _STATIONS,
+    13: _GROUP_RANKS,
 }
 """The statements that turn a file of one version into one of the next."""

@@ -151,6 +151,7 @@ class Store:
             spec.owner, json.dumps(sorted(job.drained)), json.dumps(sorted(job.lost)),
             spec.min_slots, spec.priority,
             *((job.loan.first_slot, job.loan.slots) if job.loan else (None, None)),
+            json.dumps(spec.group_ranks),
         )  # fmt: skip
         changed, gone = job.since(before)
         workers = [
@@ -268,6 +269,7 @@ class Store:
             priority,
             borrowed_first,
             borrowed_slots,
+            group_ranks,
         ) = row
         slot_range = None if index is None else SlotRange(index, first_slot, slots)
         workers = self._database.execute(
@@ -280,6 +282,7 @@ class Store:
                 owner=owner,
                 min_slots=min_slots,
                 priority=priority,
+                group_ranks=tuple(json.loads(group_ranks)),
             ),
             term,
             slot_range,

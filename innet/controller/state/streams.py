@@ -41,8 +41,9 @@ _posts: WeakKeyDictionary[asyncio.AbstractEventLoop, _Post] = WeakKeyDictionary(
 class Stream:
     """A worker's open stream, made on the event loop that sends its events.
 
-    `job`, `rank` and `nonce` are known once the worker has asked to join. `certificate` has the names
-    that the worker's certificate may have in the list of revoked ones. Any thread may queue events.
+    `job`, `nonce` and `rank`, that of the job's group, are known once the worker has asked to join.
+    `certificate` has the names that the worker's certificate may have in the list of revoked ones. Any
+    thread may queue events.
     """
 
     def __init__(

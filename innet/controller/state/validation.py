@@ -26,6 +26,7 @@ _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{_LONGEST_NAME - 1}}}")
 _MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
 _MOST_STATIONS = 64  # the table has more room, for the hosts of workers
 _HIGHEST_PRIORITY = 100
+_HIGHEST_GROUP_RANK = (1 << 31) - 1
 _LARGEST_COUNT = (1 << 63) - 1  # the largest integer in SQLite
 _LONGEST_PATH = 4096
 _LAST_PORT = (1 << 16) - 1
@@ -156,6 +157,8 @@ def check_job(request: pb.CreateJobRequest) -> None:
     _check_lending(request)
     if request.token_digests:
         _check_digests(request.token_digests, request.workers)
+    if request.group_ranks:
+        _check_group_ranks(request.group_ranks, request.workers)
     if request.lease_s > _LONGEST_LEASE_S:
         raise UsageError(
             f"a lease of {request.lease_s} s is too long: the longest is {_LONGEST_LEASE_S} s, a year"
@@ -216,6 +219,14 @@ def _check_digests(digests: Sequence[bytes], workers: int) -> None:
         )
     if len(set(digests)) != workers:
         raise UsageError("two ranks have the same token: make a token for each rank")
+
+
+def _check_group_ranks(ranks: Sequence[int], workers: int) -> None:
+    if len(ranks) != workers or len(set(ranks)) != workers or max(ranks) > _HIGHEST_GROUP_RANK:
+        raise UsageError(
+            f"{words.counted(len(ranks), 'rank')} of a group, {words.counted(workers, 'worker')}: send "
+            f"one for each worker, all different, from 0 to {_HIGHEST_GROUP_RANK}"
+        )
 
 
 def check_quota(request: pb.SetQuotaRequest) -> None:

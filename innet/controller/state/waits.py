@@ -68,7 +68,8 @@ class Waits:
         if wait.ranks and not wait.logged and wait.seconds(now) >= LONG_WAIT_S:
             wait.logged = True
             waiting = round(wait.seconds(now), 1)
-            _log.warning("workers wait", job=name, waited_for=sorted(wait.ranks), seconds=waiting)
+            ranks = sorted(map(job.spec.in_group, wait.ranks))
+            _log.warning("workers wait", job=name, waited_for=ranks, seconds=waiting)
         elif logged and not wait.ranks:
             _log.info("workers have waited", job=name, seconds=round(seconds, 1))
         return _notices(job.roster.admitted, wait) if changed else []

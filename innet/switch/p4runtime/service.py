@@ -158,16 +158,16 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
             stream.offer(p4rt.StreamMessageResponse(error=_stream_error(message, refusal)))
 
 
-def serve(
+def bound(
     service: P4RuntimeService,
     address: str,
     credentials: grpc.ServerCredentials | None = None,
     revocations: Revocations | None = None,
 ) -> tuple[grpc.Server, int]:
-    """Start serving, over TLS if there are credentials. Returns the server and its TCP port.
+    """Return a server that is still to be started, over TLS if there are credentials, and its TCP port.
 
-    `revocations` need credentials that ask every client for a certificate. Raises UsageError if the
-    port is in use.
+    Clients can connect from now on. Until the server is started, they wait. `revocations` need
+    credentials that ask every client for a certificate. Raises UsageError if the port is in use.
     """
     server = grpc.server(
         # An open stream occupies a thread.
@@ -198,7 +198,6 @@ def serve(
             f"cannot serve P4Runtime at {address}: is the port in use, or is it an address of another "
             "machine?"
         )
-    server.start()
     return server, port
 
 

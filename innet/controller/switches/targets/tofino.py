@@ -118,7 +118,8 @@ class Tofino:
 def _whereabouts(job: Assignment) -> Iterator[tuple[str, int]]:
     """Yield the port of every worker and switch whose packets change a job's cells."""
     for rank, where in sorted(job.workers.items()):
-        yield f"worker {rank}", where.port
+        in_group = job.group_ranks[rank] if job.group_ranks else rank
+        yield f"worker {in_group}", where.port
     for share in job.shares:
         for each in share.contributors:
             yield "a switch below", each.where.port  # a worker among them is named above
