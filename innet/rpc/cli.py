@@ -146,6 +146,8 @@ def list_certificates(folder: Folder) -> None:
             state = "revoked"
         elif each.expires < now:
             state = "ended"
+        elif not each.known:
+            state = "unknown"
         else:
             state = "ends soon" if tls.ends_soon(each.expires) else "valid"
         table.add_row(each.name, each.role, f"{each.expires:%Y-%m-%d %H:%M}", state)
