@@ -26,14 +26,15 @@ _READABLE = 0o644
 class Issued:
     """A certificate that was signed.
 
-    `certificate` is its name in lists. If the line of the record is an old one and the certificate's file
-    is gone, it is a fingerprint, and not `known`.
+    `certificate` is its name in lists. If the line of the record is an old one, `fingerprint` is its name
+    in older lists. If the certificate's file is then gone, both are equal, and it is not `known`.
     """
 
     certificate: str
     name: str
     role: str
     expires: datetime
+    fingerprint: str = ""
 
     @property
     def known(self) -> bool:
@@ -64,7 +65,14 @@ def issued(folder: Path) -> list[Issued]:
         raise UsageError(f"cannot read {path}: {problem}") from None
     names = _names(folder, {each.name for each in found if not each.known})
     return [
-        replace(each, certificate=names.get(each.certificate, each.certificate)) for each in found
+        each
+        if each.known
+        else replace(
+            each,
+            certificate=names.get(each.certificate, each.certificate),
+            fingerprint=each.certificate,
+        )
+        for each in found
     ]
 
 
@@ -95,8 +103,7 @@ def revoke(folder: Path, name: str) -> list[Issued]:
         f"{each.certificate}  # {each.name}, {each.role}, revoked {now:%Y-%m-%d}"
         for each in revoked
     ]
-    named = {each.certificate for each in of_name}
-    _add(folder, lines, {old for old, new in _names(folder, {name}).items() if new in named})
+    _add(folder, lines, {each.fingerprint for each in of_name if each.known and each.fingerprint})
     return revoked
 
 

@@ -41,9 +41,8 @@ class Server(NamedTuple):
             if "P4Runtime" in self.path:
                 stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
                 return bool(stub.Capabilities(p4rt.CapabilitiesRequest(), timeout=WITHIN))
-            return bool(
-                rpc.ControllerStub(channel).ListJobs(pb.ListJobsRequest(), timeout=WITHIN) or True
-            )
+            rpc.ControllerStub(channel).ListJobs(pb.ListJobsRequest(), timeout=WITHIN)
+            return True
 
 
 @pytest.fixture(params=COMMANDS)
@@ -67,8 +66,7 @@ def test_headers_that_become_huge_take_no_memory_for_good(server):
                 huge = http2.headers(server.path, http2.repeated(FIELDS))
                 flags = http2.END_HEADERS | http2.END_STREAM
                 sock.sendall(http2.frame(http2.HEADERS, flags, stream, huge))
-                with contextlib.suppress(BlockingIOError):
-                    http2.drain(sock)
+                http2.drain(sock)
     assert server.answers()
     until(lambda: memory(server) < before + GROWTH)
 
@@ -79,6 +77,5 @@ def test_calls_that_are_given_up_at_once_do_not_keep_others_out(server):
         for _ in range(5):
             for _ in range(20):
                 sock.sendall(http2.given_up_calls(server.path, itertools.islice(streams, 50)))
-                with contextlib.suppress(BlockingIOError):
-                    http2.drain(sock)
+                http2.drain(sock)
             assert server.answers()

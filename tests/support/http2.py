@@ -1,9 +1,9 @@
 """HTTP/2 frames (RFC 9113), and headers in HPACK (RFC 7541), for clients that behave badly."""
 
+import contextlib
 import socket
 import struct
 from collections.abc import Iterable
-from typing import Any
 
 DATA, HEADERS, RESET, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 END_STREAM, END_HEADERS = 1, 4
@@ -61,10 +61,14 @@ def connected(address: str, within: float) -> socket.socket:
     return sock
 
 
-def drain(sock: Any) -> None:
+def drain(sock: socket.socket) -> None:
     """Read what has come, and drop it."""
-    while sock.recv(1 << 16, socket.MSG_DONTWAIT):
-        pass
+    within = sock.gettimeout()
+    sock.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while sock.recv(1 << 16):
+            pass
+    sock.settimeout(within)
 
 
 def _literal(kind: int, name: str, value: str) -> bytes:
