@@ -17,6 +17,7 @@ from innet.controller.state.store import Store
 from innet.controller.state.validation import MOST_BYTES
 from innet.controller.stream_limit import most_open_streams
 from innet.errors import UsageError
+from innet.machine.memory import return_freed_memory
 from innet.rpc import innet_pb2_grpc as rpc
 from innet.rpc import tls
 from innet.rpc.addresses import check_address, check_plain_text
@@ -28,8 +29,6 @@ from innet.rpc.revocation import Revocations
 
 _log = structlog.get_logger("innet.controller")
 _CALLS = 64
-_CALLS_PER_CONNECTION = 128
-_MOST_METADATA = 16 << 10
 _DEFAULT_POLICY = Policy()
 
 
@@ -77,6 +76,7 @@ class ControllerServer:
             self._watch = CertificateWatch(identity, revocations, service.expel)
         rpc.add_ControllerServicer_to_server(service, self._server)
         on_loop(self._server.start())
+        return_freed_memory()
         _log.info("the controller serves", port=self.port, version=version("innet"))
 
     def close(self) -> None:
@@ -100,8 +100,6 @@ async def _made(most_streams: int, revocations: Revocations | None) -> grpc.aio.
         options=[
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MOST_BYTES),
-            ("grpc.max_metadata_size", _MOST_METADATA),
-            ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
             *bounded_connections(most_streams + _CALLS),
         ],
         maximum_concurrent_rpcs=most_streams + _CALLS,

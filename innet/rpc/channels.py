@@ -27,6 +27,10 @@ _NO_ANSWER = (
 SILENT_FOR_S = 10.0
 """The time in which a client has to begin to speak with a server."""
 
+CALLS_PER_CONNECTION = 128
+"""The most calls of one client that a server works on, or that wait there."""
+
+_MOST_METADATA = 16 << 10
 _DOUBTFUL_AFTER, _ANSWER_WITHIN = 0.5, 1.0
 
 
@@ -44,11 +48,14 @@ def bounded_connections(most: int) -> list[tuple[str, int]]:
 
     It closes further ones. A client has `SILENT_FOR_S` seconds to begin with its TLS handshake and with
     gRPC. So silent connections keep the place of others for a short time only, and file descriptors are
-    left for other files.
+    left for other files. A connection has at most `CALLS_PER_CONNECTION` calls under way, each with at
+    most 16 KB of headers.
     """
     return [
         ("grpc.max_allowed_incoming_connections", most),
         ("grpc.server_handshake_timeout_ms", int(1000 * SILENT_FOR_S)),
+        ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION),
+        ("grpc.max_metadata_size", _MOST_METADATA),
     ]
 
 

@@ -142,10 +142,12 @@ def list_certificates(folder: Folder) -> None:
     listed, now = ledger.listed(folder), datetime.now(UTC)
     table = folding_table("name", "role", "valid until (UTC)", "state")
     for each in ledger.issued(folder):
-        if each.certificate in listed.certificates or each.certificate in listed.fingerprints:
+        if each.certificate in listed.certificates or each.fingerprint in listed.fingerprints:
             state = "revoked"
         elif each.expires < now:
             state = "ended"
+        elif not each.known:
+            state = "unknown"
         else:
             state = "ends soon" if tls.ends_soon(each.expires) else "valid"
         table.add_row(each.name, each.role, f"{each.expires:%Y-%m-%d %H:%M}", state)

@@ -26,13 +26,20 @@ _READABLE = 0o644
 class Issued:
     """A certificate that was signed.
 
-    `certificate` is its name in lists, or its fingerprint if the line of the record is an old one.
+    `certificate` is its name in lists. If the line of the record is an old one, `fingerprint` is its name
+    in older lists. If the certificate's file is then gone, both are equal, and it is not `known`.
     """
 
     certificate: str
     name: str
     role: str
     expires: datetime
+    fingerprint: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Return whether lists would have the certificate under this name."""
+        return self.certificate.startswith(SIGNED)
 
     @property
     def line(self) -> str:
@@ -49,13 +56,24 @@ def issued(folder: Path) -> list[Issued]:
     """Return all certificates of a folder's record. Raises UsageError."""
     path = folder / RECORD
     try:
-        return [_parse(line) for line in path.read_text("ascii").splitlines()]
+        found = [_parse(line) for line in path.read_text("ascii").splitlines()]
     except FileNotFoundError:
         raise UsageError(
             f"there is no {path}: name the folder in which `innet certificates` made certificates"
         ) from None
     except (OSError, ValueError) as problem:
         raise UsageError(f"cannot read {path}: {problem}") from None
+    names = _names(folder, {each.name for each in found if not each.known})
+    return [
+        each
+        if each.known
+        else replace(
+            each,
+            certificate=names.get(each.certificate, each.certificate),
+            fingerprint=each.certificate,
+        )
+        for each in found
+    ]
 
 
 def revoke(folder: Path, name: str) -> list[Issued]:
@@ -73,27 +91,19 @@ def revoke(folder: Path, name: str) -> list[Issued]:
             "`innet certificates make --force`"
         )
     known, now = listed(folder).certificates, datetime.now(UTC)
-    files = {fingerprint(pem): pem for pem in _certificates(folder, folder / name)}
-    new: dict[Issued, str] = {}
     for each in of_name:
-        if each.certificate in files:  # an old line of the record
-            new[replace(each, certificate=signed_part_of_pem(files[each.certificate]))] = (
-                each.certificate
-            )
-        elif each.certificate.startswith(SIGNED):
-            new[each] = ""
-        elif each.expires > now:
+        if not each.known and each.expires > now:
             raise UsageError(
                 f"{folder / RECORD} has only the fingerprint of a certificate of {name}, role "
                 f"{each.role}, and its file is not in {folder}: give the file with --certificate, or "
                 "make new authorities with `innet certificates make --force`"
             )
-    revoked = [each for each in new if each.certificate not in known]
+    revoked = [each for each in of_name if each.known and each.certificate not in known]
     lines = [
         f"{each.certificate}  # {each.name}, {each.role}, revoked {now:%Y-%m-%d}"
         for each in revoked
     ]
-    _add(folder, lines, {old for old in new.values() if old})
+    _add(folder, lines, {each.fingerprint for each in of_name if each.known and each.fingerprint})
     return revoked
 
 
@@ -162,13 +172,15 @@ def _append(path: Path, lines: Iterable[str], replaced: Container[str] = ()) -> 
             replace_file(path, after, _READABLE)
 
 
-def _certificates(*folders: Path) -> Iterator[str]:
-    """Yield the certificates that lie in these folders, in PEM."""
-    for path in (path for folder in folders for path in folder.glob("*.pem")):
+def _names(folder: Path, owners: Iterable[str]) -> dict[str, str]:
+    """Return how lists name the certificates that lie in a folder and its owners', by fingerprint."""
+    names = {}
+    folders = [folder, *(folder / each for each in owners)]
+    for path in (path for each in folders for path in each.glob("*.pem")):
         with contextlib.suppress(OSError, ValueError):  # it is a key
             pem = path.read_text("ascii")
-            signed_part_of_pem(pem)
-            yield pem
+            names[fingerprint(pem)] = signed_part_of_pem(pem)
+    return names
 
 
 @contextlib.contextmanager

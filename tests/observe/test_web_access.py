@@ -95,6 +95,35 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path):
     refuse("is a secret and can be used by other users", "innet", "controller", *options)
 
 
+@pytest.mark.parametrize(
+    "begun",
+    [
+        "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
+        "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n",
+        "GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET / HTTP/1.1\r\nX: ",
+    ],
+    ids=["headers", "body", "second"],
+)
+def test_a_request_that_never_ends_keeps_no_connection(begun: str):
+    with page() as (_, url):
+        where = urlsplit(url)
+        with socket.create_connection((where.hostname, where.port), WITHIN) as sock:
+            sock.sendall(begun.encode())
+            sock.settimeout(0.5)
+
+            def ended() -> bool:
+                try:
+                    sock.sendall(b"a")
+                    return not sock.recv(1 << 16)
+                except TimeoutError:
+                    return False
+                except ConnectionError:
+                    return True
+
+            until(ended)
+        assert ask(url).status == 200
+
+
 @pytest.mark.parametrize("origin", ["https://attacker.example", "null", "http://127.0.0.1:1"])
 def test_pages_of_other_sites_reach_nothing(origin: str):
     with page() as (_, url):

@@ -182,6 +182,13 @@ def test_certificates_in_files_are_revoked_and_replace_their_fingerprints(tmp_pa
     refuse("give a NAME, or files", "innet", "certificates", "revoke", str(tmp_path))
 
 
+def state_of(name: str, folder: Path) -> str:
+    """Return the state that the list of all certificates shows."""
+    shown = run("innet", "certificates", "list", str(folder), COLUMNS="200").stdout
+    [line] = (line for line in shown.splitlines() if f" {name} " in line)
+    return line.strip("│ ").rpartition("│")[2].strip()
+
+
 def test_a_name_in_an_older_record_is_revoked_if_its_files_are_there(tmp_path: Path):
     make(tmp_path, [])
     own = issue(tmp_path, "alice", [tls.USER])
@@ -189,9 +196,12 @@ def test_a_name_in_an_older_record_is_revoked_if_its_files_are_there(tmp_path: P
     older = record.read_text().replace(signed_part_of_pem(pem), fingerprint(pem))
     record.write_text(older)
     (tmp_path / tls.REVOKED).write_text(fingerprint(pem))
+    assert state_of("alice", tmp_path) == "revoked"
     assert [each.certificate for each in revoke(tmp_path, "alice")] == [signed_part_of_pem(pem)]
     assert Revocations(tmp_path / tls.REVOKED).all == {signed_part_of_pem(pem)}
+    assert state_of("alice", tmp_path) == "revoked"
     (own / "user.pem").unlink()
+    assert state_of("alice", tmp_path) == "unknown"
     with pytest.raises(
         UsageError, match=r"only the fingerprint .* give the file with --certificate"
     ):

@@ -373,6 +373,7 @@ EVIL = {
     "a checksum at the beginning": Described(0, 0, datagram(1), NEEDS_CHECKSUM, 0, 6),
     "no IP": replace(cases()["UDP, IPv4"], frame=bytes(14) + bytes(2000)),
     "headers alone": replace(cases()["UDP, IPv4"], frame=cases()["UDP, IPv4"].frame[:42]),
+    "tens of thousands of segments": replace(cases()["UDP, IPv4, as long as can be"], size=1),
     "a tunnel": replace(cases()["UDP, IPv4"], start=84),
 }
 

@@ -82,6 +82,22 @@ def test_a_pod_has_no_root_and_writes_only_to_its_volumes(name: str, pod: dict[s
         assert "subPath" not in mount  # the kubelet never updates such a file
 
 
+def test_a_training_shares_no_namespace_with_the_keys_of_servers():
+    # Whoever may create pods in a namespace can mount its secrets.
+    owners: dict[str, set[str]] = {}
+    for thing in OBJECTS:
+        if template := thing.get("spec", {}).get("template"):
+            for volume in template["spec"]["volumes"]:
+                sources = [volume, *volume.get("projected", {}).get("sources", ())]
+                found = [each["secret"] for each in sources if "secret" in each]
+                names = {each.get("name") or each.get("secretName") for each in found}
+                owners.setdefault(thing["metadata"]["namespace"], set()).update(names)
+    assert owners == {
+        "innet": {"controller-certificates", "switch-certificates"},
+        "innet-training": {"worker-certificates"},
+    }
+
+
 def test_the_image_gives_the_capabilities_of_the_switch():
     [pod] = (pod for name, pod in PODS if name == "switch")
     [container] = pod["spec"]["containers"]

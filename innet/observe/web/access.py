@@ -10,6 +10,7 @@ import hmac
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import h11
 import structlog
 from starlette.formparsers import MultiPartException
 from starlette.requests import HTTPConnection, Request
@@ -41,24 +42,39 @@ _log = structlog.get_logger("innet.web")
 
 
 class SpokenProtocol(H11Protocol):
-    """The protocol of a connection, which ends if the client says nothing at first."""
+    """The protocol of a connection, which ends if the client takes too long for a request."""
 
-    _silent: asyncio.TimerHandle
+    _awaited: asyncio.TimerHandle
 
     def connection_made(self, transport: Any) -> None:
         """Give the client some seconds for its first request."""
         super().connection_made(transport)
-        self._silent = self.loop.call_later(_SPEAKS_WITHIN, transport.abort)
+        self._await_request()
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client says."""
-        self._silent.cancel()
+        """Take what the client says. Bytes that are no whole request give it no more time."""
         super().data_received(data)
+        if not self._awaits_request:
+            self._awaited.cancel()
+
+    def on_response_complete(self) -> None:
+        """Give the client some seconds for its next request."""
+        super().on_response_complete()
+        if self._awaits_request:
+            self._awaited.cancel()
+            self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        self._silent.cancel()
+        self._awaited.cancel()
         super().connection_lost(exc)
+
+    @property
+    def _awaits_request(self) -> bool:
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+
+    def _await_request(self) -> None:
+        self._awaited = self.loop.call_later(_SPEAKS_WITHIN, self.transport.abort)
 
 
 class CertificateProtocol(SpokenProtocol):

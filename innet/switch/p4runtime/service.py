@@ -11,9 +11,10 @@ import structlog
 
 from innet.errors import UsageError
 from innet.machine.descriptors import unreserved_descriptors
+from innet.machine.memory import return_freed_memory
 from innet.p4runtime import p4runtime_pb2 as p4rt
 from innet.p4runtime import p4runtime_pb2_grpc, status_pb2
-from innet.rpc.channels import bounded_connections
+from innet.rpc.channels import CALLS_PER_CONNECTION, bounded_connections
 from innet.rpc.interceptors import AnsweringInterceptor
 from innet.rpc.malformed import ParsingInterceptor
 from innet.rpc.revocation import Revocations
@@ -184,6 +185,8 @@ def bound(
             ("grpc.so_reuseport", 0),
             *bounded_connections(min(_MOST_CONNECTIONS, unreserved_descriptors() // 2)),
         ],
+        # Calls beyond it are refused. Without it, they would wait for a thread in any number.
+        maximum_concurrent_rpcs=_MAX_STREAMS + CALLS_PER_CONNECTION,
     )
     p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(service, server)
     try:
@@ -198,6 +201,7 @@ def bound(
             f"cannot serve P4Runtime at {address}: is the port in use, or is it an address of another "
             "machine?"
         )
+    return_freed_memory()
     return server, port
 
 

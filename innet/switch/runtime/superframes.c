@@ -19,6 +19,8 @@ enum { TCP_SEQUENCE = 4, TCP_OFFSET = 12, TCP_FLAGS = 13, TCP_CHECKSUM = 16 };
 enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, URG = 32, CWR = 128 };
 enum { FRAGMENT = 0x3fff }; /* "more fragments", and the fragment's offset */
 enum { MOST_JOINED = 128, MOST_JOINED_BYTES = 65535 }; /* the kernel's limits */
+enum { LEAST_MSS = 48 };                               /* Linux's least payload of a TCP segment */
+enum { MOST_PARTS = MOST_JOINED_BYTES / LEAST_MSS + 1 };
 
 /* ---- numbers in network order, and sums of 16-bit numbers -------------------------------------- */
 
@@ -196,6 +198,9 @@ bool cut_begin(struct cut *cut, uint8_t *frame, uint32_t bytes, const struct vir
         || !describe_partial(&partial, about, restored)
         || (partial.at
             && (partial.start != layout->transport || partial.at != checksum_in(layout))))
+        return false;
+    /* One super-frame of tiny segments must not keep all other frames waiting. */
+    if ((bytes - layout->head - 1) / cut->size >= MOST_PARTS)
         return false;
     memcpy(cut->head, frame, layout->head);
     uint8_t *network = cut->head + layout->network, *transport = cut->head + layout->transport;
