@@ -5,6 +5,7 @@ import ctypes
 import functools
 import threading
 import time
+from typing import Any
 
 _EVERY_S = 10.0
 
@@ -16,7 +17,7 @@ def return_freed_memory() -> None:
     gRPC takes half a megabyte for each call whose headers are too large. The C library keeps most of such
     memory after it is freed, in pieces, and takes more for the next calls.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; others need none
+    trim: Any = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; others need none
 
     def run() -> None:
         while True:

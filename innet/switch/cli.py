@@ -178,7 +178,12 @@ def switch(
             )
             opened.pop_all()  # from here on the device closes the ports
         service = P4RuntimeService(device, arbitration)
-        load = partial(device.load, _read(json)) if json else lambda: None
+        program = _read(json) if json else None
+
+        def load() -> None:
+            if program:
+                device.load(program)
+
         serve_until_stopped(service, endpoint, metrics_address, load)
 
 

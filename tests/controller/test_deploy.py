@@ -25,7 +25,7 @@ from innet.p4.artifacts import artifact
 from innet.rpc import innet_pb2 as pb
 from innet.switch.p4runtime.arbitration import Arbitration
 from innet.switch.p4runtime.device import Device
-from innet.switch.p4runtime.service import P4RuntimeService, serve
+from innet.switch.p4runtime.service import P4RuntimeService, bound
 from innet.wire.frames import Address
 
 SERVICE = Address("02:00:00:00:00:fe", "10.255.255.254")
@@ -120,7 +120,8 @@ def embedded():
     """Serve the embedded switch, in this process, without ports. Yields its address."""
     with tempfile.TemporaryDirectory() as folder:
         device = Device([], 510, lambda _: None)
-        server, _ = serve(P4RuntimeService(device, Arbitration(0)), f"unix:{folder}/control")
+        server, _ = bound(P4RuntimeService(device, Arbitration(0)), f"unix:{folder}/control")
+        server.start()
         try:
             yield f"unix:{folder}/control"
         finally:
