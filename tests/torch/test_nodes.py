@@ -279,8 +279,8 @@ def over_gloo(rank: int) -> BaseException | None:
 
 
 @pytest.mark.parametrize("nodes", [ONE, NONE])
-def test_a_killed_rank_ends_the_calls_over_gloo_while_its_child_lives(tor: Rack, nodes: str):
-    with ranks(tor, nodes) as group:
+def test_a_killed_rank_ends_the_calls_over_gloo_while_its_child_lives(nodes: str):
+    with rack(SIZE) as tor, ranks(tor, nodes) as group:
         assert group.run(over_gloo) == [None] * SIZE
         group.start(with_a_child, ranks=[1])
         [child] = group.results([1])
