@@ -268,6 +268,7 @@ def test_a_training_outlasts_a_refusal_over_its_fallback_and_says_what_refuses(
         assert check in said
 
 
+@pytest.mark.timeout(900 + 2 * len(PASSING) * REFUSAL)
 @pytest.mark.parametrize("receiving", [False, True], ids=["send", "receive"])
 def test_a_training_without_a_fallback_outlasts_every_error_that_may_pass(
     racks: Cluster, tmp_path: Path, receiving: bool
