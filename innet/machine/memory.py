@@ -5,7 +5,6 @@ import ctypes
 import functools
 import threading
 import time
-from typing import Any
 
 _EVERY_S = 10.0
 
@@ -17,13 +16,14 @@ def return_freed_memory() -> None:
     gRPC takes half a megabyte for each call whose headers are too large. The C library keeps most of such
     memory after it is freed, in pieces, and takes more for the next calls.
     """
-    trim: Any = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; others need none
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is None:  # another C library than glibc
+        return
 
     def run() -> None:
         while True:
             time.sleep(_EVERY_S)
             trim(0)
 
-    if trim:
-        with contextlib.suppress(RuntimeError):  # there are too many threads
-            threading.Thread(target=run, name="innet-memory", daemon=True).start()
+    with contextlib.suppress(RuntimeError):  # there are too many threads
+        threading.Thread(target=run, name="innet-memory", daemon=True).start()
