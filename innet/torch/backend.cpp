@@ -16,6 +16,7 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 
 namespace
 {
@@ -108,11 +109,11 @@ class Call : public c10d::Work
         if (between_two())
             meet(timeout);
         std::unique_lock<std::mutex> lock(mutex_);
-        while (!completed_) {
+        while (!settled()) {
             auto look = std::chrono::steady_clock::now() + kBetweenLooks;
             const bool last = limited && !between_two() && over <= look;
-            cv_.wait_until(lock, last ? over : look, [&] { return completed_; });
-            if (completed_)
+            cv_.wait_until(lock, last ? over : look, [this] { return settled(); });
+            if (settled())
                 break;
             lock.unlock();
             if (last)
@@ -169,10 +170,8 @@ class Call : public c10d::Work
             future_ = c10::make_intrusive<c10::ivalue::Future>(type, devices);
         }
         auto future = future_;
-        const bool over = completed_;
-        lock.unlock();
-        if (over)
-            mark();
+        if (completed_)
+            mark(lock);
         return future;
     }
 
@@ -276,24 +275,37 @@ class Call : public c10d::Work
 
     void complete(std::exception_ptr problem)
     {
-        finish(std::move(problem));
-        mark();
+        std::unique_lock<std::mutex> lock(mutex_);
+        completed_ = true;
+        exception_ = std::move(problem);
+        if (auto profiled = std::exchange(recordFunctionEndCallback_, nullptr))
+            profiled();
+        mark(lock);
+        lock.unlock();
+        cv_.notify_all();
     }
 
-    // Completes the future, if there is one, and once only.
-    void mark()
+    // Completes the future of a completed call, if there is one, and once only.
+    void mark(std::unique_lock<std::mutex> &lock)
     {
-        std::unique_lock<std::mutex> lock(mutex_);
         if (!future_ || marked_)
             return;
         marked_ = true;
-        auto future = future_;
-        auto problem = exception_;
+        marking_ = std::this_thread::get_id();
         lock.unlock();
-        if (problem)
-            future->setError(problem);
+        if (exception_)
+            future_->setError(exception_);
         else
-            future->markCompleted(value());
+            future_->markCompleted(value());
+        lock.lock();
+        marking_ = {};
+    }
+
+    // Returns whether the future is complete, too. Its callbacks may wait, and need not wait for themselves.
+    bool settled() const
+    {
+        return completed_
+               && (marking_ == std::thread::id() || marking_ == std::this_thread::get_id());
     }
 
     c10::IValue value() const
@@ -352,6 +364,7 @@ class Call : public c10d::Work
     std::thread meeting_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;
     bool marked_ = false;
+    std::thread::id marking_; // the thread that completes the future
 };
 
 // What a profiler is told of a collective.

@@ -227,6 +227,29 @@ def test_forms_of_a_call_are_those_of_gloo(group: Group):
     assert group.run(forms) == [expected] * SIZE
 
 
+def futures(rank: int) -> list[Any]:
+    """Look at futures, in callbacks and right after the waits of their calls."""
+    seen, done = [], []
+    for _ in range(200):
+        work = dist.all_reduce(torch.ones(2), async_op=True)
+        future = work.get_future()
+
+        def waits(future: Any, work: Any = work) -> list[torch.Tensor]:
+            work.wait()
+            seen.append(work.is_completed())
+            return future.value()
+
+        chained = future.then(waits)
+        work.wait()
+        done += [future.done(), chained.done(), work.get_future().done()]
+        assert chained.value()[0].tolist() == [SIZE] * 2
+    return [set(seen), set(done), len(seen)]
+
+
+def test_after_a_wait_the_future_is_done_and_its_callbacks_have_waited(group: Group):
+    assert group.run(futures) == [[{True}, {True}, 200]] * SIZE
+
+
 # -- dtypes and operations -----------------------------------------------------------------------
 
 
