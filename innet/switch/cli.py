@@ -181,7 +181,7 @@ def switch(
         program = _read(json) if json else None
 
         def load() -> None:
-            if program:
+            if program is not None:
                 device.load(program)
 
         serve_until_stopped(service, endpoint, metrics_address, load)
