@@ -5,6 +5,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
@@ -57,14 +58,35 @@ Tensor = TypeVar("Tensor", "torch.Tensor", "np.ndarray[Any, Any]")
 
 _CLOSED = "the agent is closed: join the job again"
 _NO_CONTEXT = contextlib.nullcontext()
+_BETWEEN_LOOKS_S = 0.5
 
 
 class _CallFuture(Future[Any]):
-    """The future of a call. It cannot be cancelled, because the other workers rely on the call."""
+    """The future of a call. It cannot be cancelled, because the other workers rely on the call.
+
+    Waits for it end with a signal's exception, such as that of Ctrl-C. A signal that another thread gets,
+    or that comes just before a wait begins, does not wake Python. So waits look for it twice a second.
+    """
 
     def cancel(self) -> bool:
         """Return False: the call goes on."""
         return False
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the result. Raises the call's error, or TimeoutError after so many seconds."""
+        self._wait(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the call's error, or None. Raises TimeoutError after so many seconds."""
+        self._wait(timeout)
+        return super().exception(0)
+
+    def _wait(self, timeout: float | None) -> None:
+        over = float("inf") if timeout is None else time.monotonic() + timeout
+        while not self.done() and (left := over - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                super().exception(min(left, _BETWEEN_LOOKS_S))
 
 
 @dataclass(slots=True)

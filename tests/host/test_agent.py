@@ -23,9 +23,18 @@ ONES = np.ones(1000, np.float32)
 
 # A worker that something happens to in the middle of an all-reduce, which cannot finish.
 WORKER = """
-import sys
+import signal, sys, threading, traceback
 import numpy as np
 import innet
+
+def interrupt():
+    # This thread gets the signal while the main thread waits, which Python does not wake then.
+    names = ()
+    while names[:1] != ("wait",) or not {{"result", "exception"}} & set(names):
+        names = tuple(each.name for each in traceback.extract_stack(
+            sys._current_frames()[threading.main_thread().ident], 3))[::-1]
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
 agent = innet.join(sys.argv[1], sys.argv[2], 0, sys.argv[3], token=sys.argv[4])
 future = agent.submit(np.ones(1000, np.float32))
 print("busy", flush=True)
@@ -39,7 +48,10 @@ def tor() -> Iterator[Rack]:
         yield made
 
 
-@pytest.mark.parametrize("then", ["raise MemoryError", "future.result()"])
+INTERRUPTED = "threading.Thread(target=interrupt).start(); future.result()"
+
+
+@pytest.mark.parametrize("then", ["raise MemoryError", "future.result()", INTERRUPTED])
 def test_a_script_that_fails_ends_and_the_others_learn_it(tor: Rack, then: str):
     with tor.job(2) as job, tor.join(job, 1) as other:
         script = WORKER.format(then=then)
