@@ -63,7 +63,8 @@ def issued(folder: Path) -> list[Issued]:
         ) from None
     except (OSError, ValueError) as problem:
         raise UsageError(f"cannot read {path}: {problem}") from None
-    names = _names(folder, {each.name for each in found if not each.known})
+    unknown = {each.name for each in found if not each.known}
+    names = _names(folder, unknown) if unknown else {}
     return [
         each
         if each.known

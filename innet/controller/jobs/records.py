@@ -1,6 +1,6 @@
 """Values that the parts of the controller exchange."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from innet.controller.jobs.events import Resume
@@ -98,6 +98,11 @@ class Share:
         return not self.uplink and self.awaited < len(self.contributors)
 
 
+def rank_in_group(group_ranks: Sequence[int], rank: int) -> int:
+    """Return the rank in the group of a worker of a job. Without `group_ranks`, it is the same."""
+    return group_ranks[rank] if group_ranks else rank
+
+
 @dataclass(frozen=True)
 class Assignment:
     """The entries that a switch should hold for a job that has slots there.
@@ -158,7 +163,7 @@ class JobSpec:
 
     def in_group(self, rank: int) -> int:
         """Return the rank in the group of a worker of the job. Logs, events and errors name this one."""
-        return self.group_ranks[rank] if self.group_ranks else rank
+        return rank_in_group(self.group_ranks, rank)
 
     @property
     def switches(self) -> tuple[str, ...]:

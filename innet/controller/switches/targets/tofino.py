@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from innet.controller.jobs.records import Assignment
+from innet.controller.jobs.records import Assignment, rank_in_group
 from innet.controller.switches.targets.packing import PipelineForm
 from innet.errors import UsageError
 from innet.p4 import binaries, tofino
@@ -118,8 +118,7 @@ class Tofino:
 def _whereabouts(job: Assignment) -> Iterator[tuple[str, int]]:
     """Yield the port of every worker and switch whose packets change a job's cells."""
     for rank, where in sorted(job.workers.items()):
-        in_group = job.group_ranks[rank] if job.group_ranks else rank
-        yield f"worker {in_group}", where.port
+        yield f"worker {rank_in_group(job.group_ranks, rank)}", where.port
     for share in job.shares:
         for each in share.contributors:
             yield "a switch below", each.where.port  # a worker among them is named above
